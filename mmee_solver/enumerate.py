@@ -1,0 +1,463 @@
+"""Exact search of one group: bound, contract, split, until every tiling is decided (design §8).
+
+The enumeration is exhaustive. A box leaves it only by a proof: it cannot fit, its bound is not below
+the best value, or it is a single tiling that was evaluated. The best tiling of the boxes that remain
+is split first. ``Counts`` says how many left by which rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mmee_solver.accelerator import Accelerator
+from mmee_solver.bounds import Bounder, Boxes, Figures, Linear, OpFigures
+from mmee_solver.cost import Metrics, evaluate_group
+from mmee_solver.emit import emit
+from mmee_solver.encode import FORMS, READ, WRITE, Encoding, encode
+from mmee_solver.errors import InfeasibleError
+from mmee_solver.nest import ArrayConfig, Group
+from mmee_solver.structures import GroupSpace, Structure, structures
+from mmee_solver.tilings import Tilings, tilings
+from mmee_solver.trees import order_trees
+from mmee_solver.workload import Graph
+
+Floats = NDArray[np.float64]
+Key = tuple[Fraction, Fraction, Fraction, Fraction]
+CHUNK = 2048
+_ROUNDING = 1e-12  # relative; for products and sums that float64 cannot hold exactly
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What is minimised first; ties go to energy, then latency, then peak occupancy.
+
+    ``dram``, ``energy``, ``latency`` and ``edp`` are the objectives of §6; ``weighted`` minimises
+    ``energy_weight`` · energy + ``latency_weight`` · latency (pJ, cycles), for the corners of a front.
+    """
+
+    name: str
+    energy_weight: Fraction = Fraction(1)
+    latency_weight: Fraction = Fraction(0)
+
+    def key(self, metrics: Metrics) -> Key:
+        """Exact key of a solution: least is best, in lexicographic order."""
+        energy, latency = metrics.energy.total, Fraction(metrics.latency_cycles)
+        peak = Fraction(metrics.peak_buffer_bytes)
+        return self.order(Fraction(metrics.dram_bytes), energy, latency, peak)
+
+    def order(self, dram: Fraction, energy: Fraction, latency: Fraction, peak: Fraction) -> Key:
+        """Arrange exact figures by importance."""
+        if self.name == "dram":
+            return dram, energy, latency, peak
+        if self.name == "energy":
+            return energy, latency, peak, Fraction(0)
+        if self.name == "latency":
+            return latency, energy, peak, Fraction(0)
+        if self.name == "edp":
+            return energy * latency, energy, latency, peak
+        value = self.energy_weight * energy + self.latency_weight * latency
+        return value, energy, latency, peak
+
+    def columns(self, figures: Figures, scale: int) -> tuple[Floats, Floats, Floats, Floats]:
+        """The same key for arrays of figures, energy in units of 1/scale pJ."""
+        f, zero = figures, np.zeros_like(figures.peak)
+        if self.name == "dram":
+            return f.dram, f.energy, f.latency, f.peak
+        if self.name == "energy":
+            return f.energy, f.latency, f.peak, zero
+        if self.name == "latency":
+            return f.latency, f.energy, f.peak, zero
+        if self.name == "edp":
+            return f.energy * f.latency, f.energy, f.latency, f.peak
+        value = float(self.energy_weight / scale) * f.energy + float(self.latency_weight) * f.latency
+        return value, f.energy, f.latency, f.peak
+
+    def scaled(self, key: Key, scale: int) -> tuple[float, float, float, float]:
+        """An exact key in the units of ``columns``."""
+        first, second, third, last = key
+        if self.name in ("dram", "latency"):
+            return float(first), float(second * scale), float(third), float(last)
+        if self.name in ("energy", "edp"):
+            first = first * scale
+        if self.name != "energy":
+            second = second * scale
+        return float(first), float(second), float(third), float(last)
+
+    @property
+    def rounding(self) -> float:
+        """Relative rounding of the first column."""
+        return _ROUNDING if self.name in ("edp", "weighted") else 0.0
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the search space, for the certificate."""
+
+    trees: int = 0
+    structures: int = 0
+    tilings: int = 0
+    candidates: int = 0
+    bounded: int = 0
+    evaluated: int = 0
+    pruned_capacity: int = 0
+    pruned_bound: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Add another search's counts."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def as_dict(self) -> dict[str, int]:
+        """Counts by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """The best dataflow of a group, its cost, and how the search went; None: nothing beats the cutoff."""
+
+    group: Group | None
+    metrics: Metrics | None
+    counts: Counts = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """Restrictions of the space: tile sizes ``integer`` or ``divisors``, recomputation or not."""
+
+    tiles: str = "integer"
+    recompute: bool = True
+
+
+def search_group(
+    graph: Graph,
+    accelerator: Accelerator,
+    ops: tuple[str, ...],
+    objective: Objective,
+    options: SearchOptions | None = None,
+    cutoff: Key | None = None,
+) -> GroupResult:
+    """Find the best dataflow of one group of one or two ops, proved by exhaustion.
+
+    Parameters
+    ----------
+    graph : Graph
+        The folded graph.
+    accelerator : Accelerator
+        Its buffer bounds the occupancy.
+    ops : tuple of str
+        The group, in topological order.
+    objective : Objective
+        What to minimise.
+    options : SearchOptions
+        Restrictions of the space.
+    cutoff : Key, optional
+        Only a key below this one is of interest.
+
+    Returns
+    -------
+    GroupResult
+        With group None if nothing beats the cutoff.
+
+    Raises
+    ------
+    InfeasibleError
+        If no tiling fits the buffer; says the least capacity that would do.
+    """
+    options = options or SearchOptions()
+    space = GroupSpace.of(graph, ops)
+    counts = Counts()
+    trees = order_trees(graph, ops, options.recompute)
+    found = [structure for tree in trees for structure in structures(space, tree)]
+    counts.trees, counts.structures = len(trees), len(found)
+    encoding = encode(space, found, accelerator)
+    _check_feasible(encoding, accelerator, ops)
+    search = _Search(graph, accelerator, encoding, objective, counts)
+    if objective.name == "dram":
+        search.run(tilings(encoding, options.tiles, traffic_only=True), cutoff, traffic_only=True)
+        if search.best_metrics is None:
+            return GroupResult(None, None, counts)
+        search.relax()
+    search.run(tilings(encoding, options.tiles, traffic_only=False), cutoff, traffic_only=False)
+    return GroupResult(search.best_group, search.best_metrics, counts)
+
+
+def _check_feasible(encoding: Encoding, accelerator: Accelerator, ops: tuple[str, ...]) -> None:
+    """The least occupancy of any tiling is that of one-element tiles."""
+    ones = np.zeros(encoding.size.shape, dtype=np.int64)
+    bounder = Bounder(
+        encoding, tilings(encoding, "divisors", traffic_only=True), accelerator, 1 << 60
+    )
+    boxes = Boxes(np.arange(len(ones)), ones, ones)
+    low, _ = bounder.values(boxes)
+    sizes = np.ceil(encoding.tile_bytes * np.exp((encoding.tile_query @ np.log(low)[:, :, None])[:, :, 0]) - 1e-9)
+    least = int((encoding.alive @ sizes[:, :, None])[:, :, 0].max(axis=1).min())
+    if least > accelerator.buffer.capacity_bytes:
+        raise InfeasibleError(" + ".join(ops), least, accelerator.buffer.capacity_bytes)
+
+
+class _Search:
+    def __init__(
+        self,
+        graph: Graph,
+        accelerator: Accelerator,
+        encoding: Encoding,
+        objective: Objective,
+        counts: Counts,
+    ) -> None:
+        self.graph, self.accelerator, self.encoding = graph, accelerator, encoding
+        self.objective, self.counts = objective, counts
+        self.scale = encoding.weights.scale
+        self.best_key: Key | None = None
+        self.best_group: Group | None = None
+        self.best_metrics: Metrics | None = None
+        self.limit: tuple[float, float, float, float] = (np.inf,) * 4
+
+    def relax(self) -> None:
+        """Keep the value found, but let an equal one with less energy replace the dataflow."""
+        assert self.best_metrics is not None
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    def run(self, sizes: Tilings, cutoff: Key | None, traffic_only: bool) -> None:
+        self.traffic_only = traffic_only
+        if cutoff is not None and self.best_key is None:
+            self.best_key = cutoff
+            self.limit = self.objective.scaled(cutoff, self.scale)
+        if traffic_only:
+            self.limit = (self.limit[0], *((np.inf,) * 3)) if cutoff is not None else self.limit
+        self.bounder = Bounder(
+            self.encoding, sizes, self.accelerator, self.accelerator.buffer.capacity_bytes
+        )
+        self.sizes = sizes
+        self.counts.tilings += sizes.count()
+        self.counts.candidates += len(self.encoding.structures)
+        boxes, keys = self._bound(self.bounder.all_boxes())
+        while len(boxes):
+            order = np.lexsort(keys[::-1])
+            chosen, rest = order[:CHUNK], order[CHUNK:]
+            children, child_keys = self._bound(self._split(boxes.take(chosen)))
+            boxes = Boxes.joined([boxes.take(rest), children])
+            keys = tuple(
+                np.concatenate([old[rest], new]) for old, new in zip(keys, child_keys, strict=True)
+            )
+            keep = ~self._hopeless(keys)
+            self.counts.pruned_bound += int((~keep).sum())
+            boxes, keys = boxes.take(keep), tuple(key[keep] for key in keys)
+
+    def _bound(self, boxes: Boxes) -> tuple[Boxes, tuple[Floats, ...]]:
+        """Contract and bound boxes, settle single tilings, try a few promising ones; return the rest."""
+        boxes, linear, ops, keys = self._evaluate(boxes, count=True)
+        if len(boxes):
+            single = boxes.single()
+            self._settle(boxes, linear, ops, keys, np.flatnonzero(single))
+            open_ = np.flatnonzero(~single & ~self._hopeless(keys))
+            self.counts.pruned_bound += int((~single).sum()) - len(open_)
+            boxes, keys = boxes.take(open_), tuple(key[open_] for key in keys)
+            self._probe(boxes, keys)
+        return boxes, keys
+
+    def _evaluate(
+        self, boxes: Boxes, count: bool
+    ) -> tuple[Boxes, Linear, list[OpFigures] | None, tuple[Floats, ...]]:
+        before = len(boxes)
+        weights, limit = self._linear_limit()
+        boxes = self.bounder.contract(boxes, weights, limit)
+        linear = self.bounder.linear(boxes)
+        keys = self._keys(self.bounder.quick(linear))
+        keep = np.flatnonzero(~self._hopeless(keys))
+        if count:
+            self.counts.bounded += before
+            self.counts.pruned_capacity += before - len(boxes)
+            self.counts.pruned_bound += len(boxes) - len(keep)
+        boxes, keys = boxes.take(keep), tuple(key[keep] for key in keys)
+        linear = Linear(linear.forms[keep], linear.recompute[keep], linear.peak[keep])
+        if self.traffic_only or not len(boxes):
+            return boxes, linear, None, keys
+        ops = self.bounder.ops(boxes, linear)
+        return boxes, linear, ops, self._keys(self.bounder.full(linear, ops))
+
+    def _keys(self, figures: Figures) -> tuple[Floats, ...]:
+        if self.traffic_only:
+            zero = np.zeros_like(figures.dram)
+            return figures.dram, zero, zero, zero
+        return self.objective.columns(figures, self.scale)
+
+    def _hopeless(self, keys: tuple[Floats, ...]) -> NDArray[np.bool_]:
+        """Boxes of which no tiling is better than the best, by lexicographic comparison of bounds."""
+        first, second, third, last = keys
+        b0, b1, b2, b3 = self.limit
+        slack = 0.0 if self.traffic_only else self.objective.rounding
+        if self.traffic_only:
+            return np.asarray(first >= b0)
+        later = (second > b1) | ((second == b1) & ((third > b2) | ((third == b2) & (last >= b3))))
+        if slack:
+            dominated = (second >= b1) & (third >= b2) & ((second > b1) | (third > b2) | (last >= b3))
+            near = np.abs(first - b0) <= slack * b0
+            return np.asarray((first > b0 * (1 + slack)) | (near & dominated))
+        return np.asarray((first > b0) | ((first == b0) & later))
+
+    def _linear_limit(self) -> tuple[Floats | None, float]:
+        """A linear cost and its limit, for contraction."""
+        if not np.isfinite(self.limit[0]):
+            return None, np.inf
+        if self.objective.name in ("dram",):
+            weights = np.zeros(FORMS)
+            weights[READ] = weights[WRITE] = 1 / 8
+            return weights, self.limit[0]
+        fixed = sum(
+            least[0] + (table.macs * self.encoding.weights.mac if table else 0.0)
+            for least, table in zip(self.bounder.least, self.encoding.tables, strict=True)
+        )
+        if self.objective.name == "energy":
+            return self.bounder.form_weights, self.limit[0] - fixed
+        if self.objective.name == "latency":
+            weights = np.zeros(FORMS)
+            weights[READ] = weights[WRITE] = self.bounder.dram_cycles / 8
+            return weights, self.limit[0]
+        return None, np.inf
+
+    def _split(self, boxes: Boxes) -> Boxes:
+        """Halve each box along its widest axis, at the geometric mean of its tile sizes."""
+        low, high = self.bounder.values(boxes)
+        width = np.log(high / low)
+        axis = np.argmax(np.where(boxes.low < boxes.high, width, -1.0), axis=1)[:, None]
+        number = np.take_along_axis(self.sizes.number[boxes.structure], axis, axis=1)
+        first = np.take_along_axis(boxes.low, axis, axis=1)
+        last = np.take_along_axis(boxes.high, axis, axis=1)
+        middle = np.sqrt(np.take_along_axis(low, axis, axis=1) * np.take_along_axis(high, axis, axis=1))
+        cut = np.clip(self.sizes.floor(number, middle), first, last - 1)
+        left, right = boxes.high.copy(), boxes.low.copy()
+        np.put_along_axis(left, axis, cut, axis=1)
+        np.put_along_axis(right, axis, cut + 1, axis=1)
+        return Boxes.joined(
+            [
+                Boxes(boxes.structure, boxes.low, left),
+                Boxes(boxes.structure, right, boxes.high),
+            ]
+        )
+
+    # -- single tilings ----------------------------------------------------------------------------
+
+    def _settle(
+        self,
+        boxes: Boxes,
+        linear: Linear,
+        ops: list[OpFigures] | None,
+        keys: tuple[Floats, ...],
+        which: NDArray[np.int64],
+    ) -> None:
+        """Evaluate single tilings exactly, the most promising first, as long as they can be best."""
+        if not len(which):
+            return
+        order = which[np.lexsort(tuple(key[which] for key in keys[::-1]))]
+        for index in order:
+            one = np.array([index])
+            if self._hopeless(tuple(key[one] for key in keys))[0]:
+                self.counts.pruned_bound += 1
+                continue
+            part = Linear(linear.forms[one], linear.recompute[one], linear.peak[one])
+            picked = None if ops is None else [
+                OpFigures(op.energy[one], op.cycles[one], op.bits[one]) for op in ops
+            ]
+            self._offer(boxes.take(one), part, picked)
+
+    def _offer(self, box: Boxes, linear: Linear, ops: list[OpFigures] | None) -> None:
+        structure = self.encoding.structures[int(box.structure[0])]
+        values = self.sizes.value(self.sizes.number[box.structure], box.low)[0]
+        tiles = [int(value) for value in values[: len(structure.axes)]]
+        configs = self._configurations(structure, linear, ops)
+        group = emit(self.graph, structure, tiles, configs)
+        metrics = evaluate_group(self.graph, self.accelerator, group)
+        self.counts.evaluated += 1
+        if metrics.peak_buffer_bytes > self.accelerator.buffer.capacity_bytes:
+            return
+        key = self.objective.key(metrics)
+        if self.traffic_only:
+            if self.best_metrics is None or metrics.dram_bytes < self.best_metrics.dram_bytes:
+                self._accept(key, group, metrics)
+                self.limit = (float(metrics.dram_bytes), np.inf, np.inf, np.inf)
+        elif self.best_key is None or key < self.best_key:
+            self._accept(key, group, metrics)
+
+    def _accept(self, key: Key, group: Group, metrics: Metrics) -> None:
+        self.best_key, self.best_group, self.best_metrics = key, group, metrics
+        self.limit = self.objective.scaled(key, self.scale)
+
+    def _configurations(
+        self, structure: Structure, linear: Linear, ops: list[OpFigures] | None
+    ) -> dict[str, ArrayConfig]:
+        """The best array configuration of every op, together: costs meet in the latency."""
+        tables = self.encoding.tables
+        if ops is None:
+            picks = [0] * len(tables)
+        else:
+            picks = self._best_choice(linear, ops)
+        found = {}
+        for leaf, (name, table) in enumerate(zip(structure.ops, tables, strict=True)):
+            if table is not None:
+                found[name] = table.configs[int(self.bounder.active[leaf][picks[leaf]])]
+        return found
+
+    def _best_choice(self, linear: Linear, ops: list[OpFigures]) -> list[int]:
+        fronts = [_front(op.energy[0], op.cycles[0], op.bits[0]) for op in ops]
+        grids = np.meshgrid(*fronts, indexing="ij")
+        flat = [grid.ravel() for grid in grids]
+        choice = [
+            (op.energy[0][pick], op.cycles[0][pick], op.bits[0][pick])
+            for op, pick in zip(ops, flat, strict=True)
+        ]
+        keys = self._keys(self.bounder.combine(linear, choice))
+        best = np.lexsort(keys[::-1])[0]
+        return [int(pick[best]) for pick in flat]
+
+    def _probe(self, boxes: Boxes, keys: tuple[Floats, ...], most: int = 24) -> None:
+        """Fill the buffer greedily from the least tiles of the most promising boxes: early good values."""
+        if not len(boxes):
+            return
+        order = np.lexsort(keys[::-1])[:most]
+        start = boxes.take(order)
+        tried = Boxes(start.structure, start.low.copy(), start.low.copy())
+        low, high = self.bounder.values(start)
+        axes = np.argsort(-np.log(high / low), axis=1, kind="stable")
+        rows = np.arange(len(start))
+        for rank in range(axes.shape[1]):
+            axis = axes[:, rank]
+            widened = tried.high.copy()
+            widened[rows, axis] = start.high[rows, axis]
+            wide = Boxes(tried.structure, tried.low, widened)
+            grown = self.bounder.fit(wide)
+            tried.low[rows, axis] = grown[rows, axis]
+            tried.high[rows, axis] = grown[rows, axis]
+        for candidate in (tried, self._aligned(tried)):
+            found, linear, ops, found_keys = self._evaluate(candidate, count=False)
+            self._settle(found, linear, ops, found_keys, np.arange(len(found)))
+
+    def _aligned(self, boxes: Boxes) -> Boxes:
+        """Round tiles down to multiples of an array extent, which pad no pass."""
+        number = self.sizes.number[boxes.structure]
+        value = self.sizes.value(number, boxes.low)
+        size = self.encoding.size[boxes.structure]
+        aligned = value.copy()
+        for extent in self.encoding.extents:
+            aligned = np.where((value >= extent) & (value < size), value - value % extent, aligned)
+        index = np.maximum(self.sizes.floor(number, aligned), 0)
+        return Boxes(boxes.structure, index, index)
+
+
+def _front(energy: Floats, cycles: Floats, bits: Floats) -> NDArray[np.int64]:
+    """Positions that no other position beats in all three; of equal ones, the first."""
+    order = np.lexsort((np.arange(len(energy)), bits, cycles, energy))
+    kept: list[int] = []
+    for index in order:
+        if not any(cycles[k] <= cycles[index] and bits[k] <= bits[index] for k in kept):
+            kept.append(int(index))
+    return np.array(kept, dtype=np.int64)
+
+
+Progress = Callable[[str], None]
