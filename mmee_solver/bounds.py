@@ -161,7 +161,7 @@ class Bounder:
             o = outer[b, a]
             needed = self.tilings.ceil(number[b, o], low[b, a])
             np.maximum.at(new_low, (b, o), needed)
-        keep = (room >= 0).all(axis=1) & (new_high >= new_low).all(axis=1)
+        keep = np.asarray((room >= 0).all(axis=1) & (new_high >= new_low).all(axis=1))
         return Boxes(s, new_low, new_high).take(keep)
 
     def _highest(self, boxes: Boxes) -> tuple[Ints, Floats]:
@@ -202,7 +202,7 @@ class Bounder:
         least = np.where(enc.granule[s], 1.0, np.minimum(least, size))
         number = self.tilings.number[s]
         new_low = np.maximum(boxes.low, self.tilings.ceil(number, least))
-        keep = (total <= rest) & (new_low <= boxes.high).all(axis=1)
+        keep = np.asarray((total <= rest) & (new_low <= boxes.high).all(axis=1))
         return Boxes(s, np.minimum(new_low, boxes.high), boxes.high).take(keep)
 
     # -- figures -----------------------------------------------------------------------------------
@@ -230,25 +230,45 @@ class Bounder:
         return self._figures(linear, np.asarray(energy), np.asarray(cycles), np.asarray(bits))
 
     def full(self, linear: Linear, ops: Sequence[OpFigures]) -> Figures:
-        """Bounds that take every op at its best array configuration."""
+        """Bounds that take every op at its best array configuration, figure by figure."""
         energy = sum(op.energy.min(axis=1) for op in ops)
         cycles = sum(op.cycles.min(axis=1) for op in ops)
         bits = sum(op.bits.min(axis=1) for op in ops)
         return self._figures(linear, np.asarray(energy), np.asarray(cycles), np.asarray(bits))
 
+    def per_configuration(
+        self, linear: Linear, ops: Sequence[OpFigures], leaf: int
+    ) -> Figures:
+        """Bounds for each configuration of one op, the others at their best; figures are (B, n_configs)."""
+        others = [op for index, op in enumerate(ops) if index != leaf]
+        energy, cycles, bits = ops[leaf].energy, ops[leaf].cycles, ops[leaf].bits
+        for op in others:
+            energy = energy + op.energy.min(axis=1, keepdims=True)
+            cycles = cycles + op.cycles.min(axis=1, keepdims=True)
+            bits = bits + op.bits.min(axis=1, keepdims=True)
+        return self._figures(linear, energy, cycles, bits)
+
     def _figures(self, linear: Linear, energy: Floats, cycles: Floats, bits: Floats) -> Figures:
-        forms, enc = linear.forms, self.encoding
+        """Join what the forms and what the ops cost; ``energy`` … are (B,) or (B, n)."""
+        enc, wide = self.encoding, (slice(None), *(None,) * (energy.ndim - 1))
+        forms = linear.forms
         macs = sum(
             linear.recompute[:, leaf] * (table.macs if table else 0.0)
             for leaf, table in enumerate(enc.tables)
         )
-        total = forms @ self.form_weights + energy + macs * enc.weights.mac
+        fixed = forms @ self.form_weights + macs * enc.weights.mac
         dram = (forms[:, READ] + forms[:, WRITE]) / 8
-        accessed = dram + (bits + 2 * forms[:, RESCALE]) / 8
-        slowest = np.maximum(cycles, forms[:, VECTOR] / self.lanes)
-        slowest = np.maximum(slowest, dram * self.dram_cycles)
-        slowest = np.maximum(slowest, accessed * self.buffer_cycles)
-        return Figures(dram, total, np.ceil(slowest * (1 - _SLACK)), linear.peak)
+        floor = np.maximum(forms[:, VECTOR] / self.lanes, dram * self.dram_cycles)
+        slowest = np.maximum(cycles, floor[wide])
+        if self.buffer_cycles:
+            accessed = (dram + forms[:, RESCALE] / 4)[wide] + bits / 8
+            slowest = np.maximum(slowest, accessed * self.buffer_cycles)
+        return Figures(
+            np.broadcast_to(dram[wide], energy.shape),
+            fixed[wide] + energy,
+            np.ceil(slowest * (1 - _SLACK)),
+            np.broadcast_to(linear.peak[wide], energy.shape),
+        )
 
     def combine(self, linear: Linear, choice: Sequence[tuple[Floats, Floats, Floats]]) -> Figures:
         """Figures of one box for many choices of configurations: (energy, cycles, bits) per op."""
@@ -320,7 +340,7 @@ class Bounder:
         return np.concatenate([np.ones((len(sizes), 1)), passes], axis=1)
 
     def _uncut_log(self, leaf: int) -> Floats:
-        return np.log(self._uncut(leaf)).reshape(1, -1)
+        return np.asarray(np.log(self._uncut(leaf)).reshape(1, -1))
 
     def _features(self, boxes: Boxes, leaf: int, steps: Floats, passes: Floats) -> Floats:
         enc = self.encoding

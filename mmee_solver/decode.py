@@ -183,6 +183,24 @@ def check_name(name: str, place: str, what: str = "name") -> None:
         raise InputError(f"{show(name)} holds a character that cannot be printed; expected none", place)
 
 
+def check_source(source: str) -> None:
+    """Refuse a source that cannot be printed; newlines and tabs are allowed.
+
+    Parameters
+    ----------
+    source : str
+        Free text.
+
+    Raises
+    ------
+    InputError
+        At the place ``source``.
+    """
+    for char in source:
+        if not (char.isprintable() or char in "\n\t"):
+            raise InputError(f"holds the character {show(char)}, which cannot be printed", "source")
+
+
 def check_names(document: GraphFile) -> None:
     """Refuse names of a graph that are empty, longer than 200 characters or cannot be printed.
 
@@ -197,10 +215,14 @@ def check_names(document: GraphFile) -> None:
         Names the place.
     """
     check_name(document.name, "name")
+    check_source(document.source)
+    check_name(document.dtype, "dtype", "dtype")
     for name in document.dims:
         check_name(name, join("dims", name))
     for name, tensor in document.tensors.items():
         check_name(name, join("tensors", name))
+        if isinstance(tensor.dtype, str):
+            check_name(tensor.dtype, f"{join('tensors', name)}.dtype", "dtype")
         for index, dim in enumerate(tensor.dims):
             check_name(dim, f"{join('tensors', name)}.dims[{index}]")
     for index, op in enumerate(document.ops):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mmee_solver.nest import ArrayConfig, Compute, Group, Hold, Item, Loop, Nest
-from mmee_solver.structures import Entry, HoldAt, Structure
+from mmee_solver.structures import SHARED, Entry, HoldAt, Structure
 from mmee_solver.trace import Pieces, count_pieces, cut
 from mmee_solver.workload import Graph
 
@@ -30,15 +30,40 @@ def emit(
 
     def body(pieces: dict[str, Pieces]) -> Nest:
         holds: list[Item] = [Hold(name) for name in structure.body]
-        for name, entries in zip(structure.ops, structure.leaves, strict=True):
-            holds += _wrap(structure, entries, tiles, pieces, lambda _, op=name: (Compute(op),))
+        for leaf, (name, entries) in enumerate(zip(structure.ops, structure.leaves, strict=True)):
+            items = _wrap(structure, entries, tiles, pieces, _computing(name))
+            later = {t for op in structure.ops[leaf + 1 :] for t in graph.op(op).tensors}
+            if any(isinstance(item, Hold) and item.tensor in later for item in items):
+                items = (_one_step(graph, structure, name, pieces, items),)
+            holds += items
         return tuple(holds)
 
     nest = _wrap(structure, structure.shared, tiles, pieces, body)
     return Group(structure.ops, tuple(nest), dict(array))
 
 
-def _wrap(structure, entries, tiles, pieces, inside):  # type: ignore[no-untyped-def]
+def _one_step(
+    graph: Graph, structure: Structure, name: str, pieces: dict[str, Pieces], items: Nest
+) -> Loop:
+    """A loop of one step, so that a private hold ends with its op though a later op reads the tensor."""
+    op = graph.op(name)
+    shared = {axis.dim for axis in structure.axes if axis.kind == SHARED}
+    axes = {step.axis for step in (*op.prologue, *op.epilogue)}
+    dims = sorted(graph.op_dims(op), key=lambda dim: (dim in axes, dim in shared))
+    return Loop(dims[0], pieces[dims[0]][0][0], items)
+
+
+def _computing(op: str) -> Callable[[dict[str, Pieces]], Nest]:
+    return lambda _: (Compute(op),)
+
+
+def _wrap(
+    structure: Structure,
+    entries: Sequence[Entry],
+    tiles: Sequence[int],
+    pieces: dict[str, Pieces],
+    inside: Callable[[dict[str, Pieces]], Nest],
+) -> Nest:
     for index, entry in enumerate(entries):
         rest = entries[index + 1 :]
         if isinstance(entry, HoldAt):

@@ -7,7 +7,6 @@ is split first. ``Counts`` says how many left by which rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -177,13 +176,14 @@ def search_group(
     counts.trees, counts.structures = len(trees), len(found)
     encoding = encode(space, found, accelerator)
     _check_feasible(encoding, accelerator, ops)
-    search = _Search(graph, accelerator, encoding, objective, counts)
+    search = _Search(graph, accelerator, encoding, objective, counts, cutoff)
     if objective.name == "dram":
-        search.run(tilings(encoding, options.tiles, traffic_only=True), cutoff, traffic_only=True)
+        search.least_traffic(tilings(encoding, options.tiles, traffic_only=True))
         if search.best_metrics is None:
             return GroupResult(None, None, counts)
-        search.relax()
-    search.run(tilings(encoding, options.tiles, traffic_only=False), cutoff, traffic_only=False)
+    search.run(tilings(encoding, options.tiles, traffic_only=False))
+    if search.best_group is None:
+        return GroupResult(None, None, counts)
     return GroupResult(search.best_group, search.best_metrics, counts)
 
 
@@ -209,28 +209,41 @@ class _Search:
         encoding: Encoding,
         objective: Objective,
         counts: Counts,
+        cutoff: Key | None,
     ) -> None:
         self.graph, self.accelerator, self.encoding = graph, accelerator, encoding
         self.objective, self.counts = objective, counts
         self.scale = encoding.weights.scale
-        self.best_key: Key | None = None
+        self.best_key: Key | None = cutoff
         self.best_group: Group | None = None
         self.best_metrics: Metrics | None = None
         self.limit: tuple[float, float, float, float] = (np.inf,) * 4
-
-    def relax(self) -> None:
-        """Keep the value found, but let an equal one with less energy replace the dataflow."""
-        assert self.best_metrics is not None
+        if cutoff is not None:
+            self.limit = objective.scaled(cutoff, self.scale)
+        self.traffic_only = False
 
     # -- the loop ----------------------------------------------------------------------------------
 
-    def run(self, sizes: Tilings, cutoff: Key | None, traffic_only: bool) -> None:
-        self.traffic_only = traffic_only
-        if cutoff is not None and self.best_key is None:
-            self.best_key = cutoff
-            self.limit = self.objective.scaled(cutoff, self.scale)
-        if traffic_only:
-            self.limit = (self.limit[0], *((np.inf,) * 3)) if cutoff is not None else self.limit
+    def least_traffic(self, sizes: Tilings) -> None:
+        """First pass of the dram objective: traffic alone, at most the cutoff's.
+
+        It leaves ``best_metrics`` None if no tiling moves as little as the cutoff. Else the second
+        pass (``run``) looks for the least energy among the tilings that move no more.
+        """
+        cutoff = self.best_key
+        self.traffic_only = True
+        # A bound is hopeless from this value on; equal traffic may still win by energy.
+        self.limit = (np.nextafter(self.limit[0], np.inf), np.inf, np.inf, np.inf)
+        self.best_key = None
+        self.run(sizes)
+        self.traffic_only = False
+        if cutoff is not None and self.best_key is not None and self.best_key >= cutoff:
+            self.best_group, self.best_key = None, cutoff
+        if self.best_key is not None:
+            self.limit = self.objective.scaled(self.best_key, self.scale)
+
+    def run(self, sizes: Tilings) -> None:
+        """Decide every tiling of every structure."""
         self.bounder = Bounder(
             self.encoding, sizes, self.accelerator, self.accelerator.buffer.capacity_bytes
         )
@@ -257,7 +270,6 @@ class _Search:
             single = boxes.single()
             self._settle(boxes, linear, ops, keys, np.flatnonzero(single))
             open_ = np.flatnonzero(~single & ~self._hopeless(keys))
-            self.counts.pruned_bound += int((~single).sum()) - len(open_)
             boxes, keys = boxes.take(open_), tuple(key[open_] for key in keys)
             self._probe(boxes, keys)
         return boxes, keys
@@ -280,7 +292,31 @@ class _Search:
         if self.traffic_only or not len(boxes):
             return boxes, linear, None, keys
         ops = self.bounder.ops(boxes, linear)
-        return boxes, linear, ops, self._keys(self.bounder.full(linear, ops))
+        keys = self._joint(linear, ops)
+        keep = np.flatnonzero(~self._hopeless(keys))
+        if count:
+            self.counts.pruned_bound += len(boxes) - len(keep)
+        linear = Linear(linear.forms[keep], linear.recompute[keep], linear.peak[keep])
+        ops = [OpFigures(op.energy[keep], op.cycles[keep], op.bits[keep]) for op in ops]
+        return boxes.take(keep), linear, ops, tuple(key[keep] for key in keys)
+
+    def _joint(self, linear: Linear, ops: list[OpFigures]) -> tuple[Floats, ...]:
+        """Keys that know that energy and cycles of an op belong to one configuration.
+
+        A better tiling uses *some* configuration of each op, with the others no better than their
+        best. So the least first key over the configurations bounds the first key, and the least
+        second key over the configurations whose first key is not beaten bounds the second.
+        """
+        keys = self._keys(self.bounder.full(linear, ops))
+        if self.objective.name in ("dram", "energy"):
+            return keys
+        first, second = keys[0], keys[1]
+        for leaf in range(len(ops)):
+            each = self._keys(self.bounder.per_configuration(linear, ops, leaf))
+            first = np.maximum(first, each[0].min(axis=1))
+            alive = each[0] <= self.limit[0] * (1 + self.objective.rounding)
+            second = np.maximum(second, np.where(alive, each[1], np.inf).min(axis=1))
+        return first, second, *keys[2:]
 
     def _keys(self, figures: Figures) -> tuple[Floats, ...]:
         if self.traffic_only:
@@ -371,7 +407,10 @@ class _Search:
         structure = self.encoding.structures[int(box.structure[0])]
         values = self.sizes.value(self.sizes.number[box.structure], box.low)[0]
         tiles = [int(value) for value in values[: len(structure.axes)]]
-        configs = self._configurations(structure, linear, ops)
+        configs, bound = self._configurations(structure, linear, ops)
+        if bound is not None and self._hopeless(bound)[0]:
+            self.counts.pruned_bound += 1
+            return
         group = emit(self.graph, structure, tiles, configs)
         metrics = evaluate_group(self.graph, self.accelerator, group)
         self.counts.evaluated += 1
@@ -379,7 +418,7 @@ class _Search:
             return
         key = self.objective.key(metrics)
         if self.traffic_only:
-            if self.best_metrics is None or metrics.dram_bytes < self.best_metrics.dram_bytes:
+            if metrics.dram_bytes < self.limit[0]:
                 self._accept(key, group, metrics)
                 self.limit = (float(metrics.dram_bytes), np.inf, np.inf, np.inf)
         elif self.best_key is None or key < self.best_key:
@@ -391,30 +430,30 @@ class _Search:
 
     def _configurations(
         self, structure: Structure, linear: Linear, ops: list[OpFigures] | None
-    ) -> dict[str, ArrayConfig]:
-        """The best array configuration of every op, together: costs meet in the latency."""
-        tables = self.encoding.tables
-        if ops is None:
-            picks = [0] * len(tables)
-        else:
-            picks = self._best_choice(linear, ops)
+    ) -> tuple[dict[str, ArrayConfig], tuple[Floats, ...] | None]:
+        """The best array configuration of every op, together: costs meet in the latency. And its key."""
+        tables, key = self.encoding.tables, None
+        picks = [0] * len(tables)
+        if ops is not None:
+            picks, key = self._best_choice(linear, ops)
         found = {}
         for leaf, (name, table) in enumerate(zip(structure.ops, tables, strict=True)):
             if table is not None:
                 found[name] = table.configs[int(self.bounder.active[leaf][picks[leaf]])]
-        return found
+        return found, key
 
-    def _best_choice(self, linear: Linear, ops: list[OpFigures]) -> list[int]:
+    def _best_choice(
+        self, linear: Linear, ops: list[OpFigures]
+    ) -> tuple[list[int], tuple[Floats, ...]]:
         fronts = [_front(op.energy[0], op.cycles[0], op.bits[0]) for op in ops]
-        grids = np.meshgrid(*fronts, indexing="ij")
-        flat = [grid.ravel() for grid in grids]
+        flat = [grid.ravel() for grid in np.meshgrid(*fronts, indexing="ij")]
         choice = [
             (op.energy[0][pick], op.cycles[0][pick], op.bits[0][pick])
             for op, pick in zip(ops, flat, strict=True)
         ]
         keys = self._keys(self.bounder.combine(linear, choice))
-        best = np.lexsort(keys[::-1])[0]
-        return [int(pick[best]) for pick in flat]
+        best = np.lexsort(keys[::-1])[:1]
+        return [int(pick[best[0]]) for pick in flat], tuple(key[best] for key in keys)
 
     def _probe(self, boxes: Boxes, keys: tuple[Floats, ...], most: int = 24) -> None:
         """Fill the buffer greedily from the least tiles of the most promising boxes: early good values."""
@@ -459,5 +498,3 @@ def _front(energy: Floats, cycles: Floats, bits: Floats) -> NDArray[np.int64]:
             kept.append(int(index))
     return np.array(kept, dtype=np.int64)
 
-
-Progress = Callable[[str], None]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mmee_solver.errors import InputError
+from mmee_solver.units import iec_bytes
 
 MAX_FILE_BYTES = 64 << 20
 MAX_DEPTH = 500
@@ -30,7 +31,14 @@ class _Doubled(dict[str, Any]):
 
 
 def printable(text: str, limit: int = _SHOWN) -> str:
-    r"""Text that is safe to print: control characters escaped, cut after ``limit`` characters.
+    r"""Text that is safe to print: what is not printable escaped, cut where it is too long.
+
+    Parameters
+    ----------
+    text : str
+        Any text, lone surrogates too.
+    limit : int
+        Most characters of the text that are shown.
 
     >>> printable("a\x1b[31m")
     'a\\x1b[31m'
@@ -41,6 +49,11 @@ def printable(text: str, limit: int = _SHOWN) -> str:
 
 def show(value: object) -> str:
     """How an error shows a value that stands in a document.
+
+    Parameters
+    ----------
+    value : object
+        Plain data; what is long is cut, and lists and objects are only named.
 
     >>> show("fp12"), show(None), show(True), show(2.5), show([1, 2])
     ('"fp12"', 'null', 'true', '2.5', 'a list of 2')
@@ -112,6 +125,13 @@ def _check_text(text: object, place: str) -> None:
 def join(place: str, key: str) -> str:
     """The place of an entry of an object.
 
+    Parameters
+    ----------
+    place : str
+        The place of the object; empty for the whole document.
+    key : str
+        The key of the entry.
+
     >>> join("tensors", "Q"), join("", "dims")
     ('tensors.Q', 'dims')
     """
@@ -144,12 +164,19 @@ def read_bytes(path: str | os.PathLike[str], limit: int = MAX_FILE_BYTES) -> byt
     except ValueError as error:  # a null character in the name
         raise InputError(f"is no file name: {error}", "", file) from None
     if len(raw) > limit:
-        raise InputError(f"is larger than {limit >> 20} MiB, the most that is read", "", file)
+        raise InputError(f"is larger than {iec_bytes(limit)}, the most that is read", "", file)
     return raw
 
 
 def decode_text(raw: bytes, file: str = "") -> str:
     """Text of a UTF-8 file, with or without a byte order mark.
+
+    Parameters
+    ----------
+    raw : bytes
+        All of the file.
+    file : str
+        Name for errors.
 
     Raises
     ------

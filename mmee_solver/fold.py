@@ -120,9 +120,9 @@ def _fold_into_consumers(work: _Work, op: Op) -> None:
     instead = next(work.full_inputs(op), None)
     if instead is None or not consumers or op.output in work.graph.outputs:
         return
-    if not all(_takes_prologue(consumer, op.output, instead) for consumer in consumers):
-        return
     step = Step(op.name, op.kind, op.function, op.axis, _others(op, instead), instead)
+    if not all(_takes_prologue(consumer, op.output, step) for consumer in consumers):
+        return
     work.drop(op)
     for consumer in consumers:
         work.put(_with_prologue(consumer, op.output, step))
@@ -132,12 +132,19 @@ def _others(op: Op, carrier: str) -> tuple[str, ...]:
     return tuple(name for name in op.inputs if name != carrier)
 
 
-def _takes_prologue(consumer: Op, read: str, instead: str) -> bool:
+def _takes_prologue(consumer: Op, read: str, step: Step) -> bool:
+    """Whether ``step`` can run on the one input ``read`` without another reader of its tile in the op.
+
+    A prologue works on the tile in place, so nothing else in the op may need the tile as it was.
+    """
+    steps = consumer.prologue + consumer.epilogue
+    in_place = {other.tensor for other in consumer.prologue}
     return (
         consumer.kind == "einsum"
         and consumer.inputs.count(read) == 1
-        and read not in consumer.operands
-        and instead not in consumer.reads
+        and all(read not in other.inputs for other in steps)
+        and step.tensor not in consumer.reads
+        and in_place.isdisjoint(step.inputs)
     )
 
 

@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from mmee_solver.accelerator import Accelerator, Array, Buffer, Dram, Vector
-from mmee_solver.decode import check_name, check_names, decode
+from mmee_solver.decode import check_name, check_names, check_source, decode
 from mmee_solver.errors import InputError, did_you_mean
 from mmee_solver.files import (
     MAX_FILE_BYTES,
@@ -62,7 +62,7 @@ __all__ = [
     "write_text_atomic",
 ]
 
-MAX_YAML_BYTES = 1 << 20
+MAX_YAML_BYTES = 256 << 10
 MAX_YAML_DEPTH = 50
 
 # package, folder in it, suffix
@@ -197,6 +197,7 @@ def accelerator_from_json(data: object, file: str = "") -> Accelerator:
     document = decode(data, AcceleratorFile, file)
     try:
         check_name(document.name, "name")
+        check_source(document.source)
         check_name(document.array.pipeline, "array.pipeline", "choice")
         check_name(document.vector.rescale, "vector.rescale", "choice")
         for index, name in enumerate(document.array.stationarity):
@@ -346,7 +347,7 @@ def parse_yaml(text: str | bytes, file: str = "") -> Any:
     except yaml.MarkedYAMLError as error:
         what = error.problem or error.context or "cannot be read"
         place = _place(error.problem_mark or error.context_mark)
-        raise InputError(f"no valid YAML: {what}", place, file) from None
+        raise InputError(f"no valid YAML: {printable(what, 200)}", place, file) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         message = f"no valid YAML: {show(chr(error.character))} is not allowed"

@@ -327,7 +327,8 @@ def _granules(
         yield ()
         return
     last = order[-1]
-    always, maybe = [], []
+    always: list[str] = []
+    maybe: list[str] = []
     for dim in sorted(space.dims(last)):
         start = places.get(dim, len(order))
         if dim not in shared and start < len(order):
@@ -372,24 +373,26 @@ class _Shape:
 
     tile: Mapping[tuple[str, str], int]
     above: Mapping[str, frozenset[str]]
+    online: frozenset[tuple[str, str]]
     finest: Mapping[str, int]
     loops: frozenset[tuple[str, str]]
 
 
-def _shape(space: GroupSpace, layout: _Leaf) -> _Shape:
+def _shape(space: GroupSpace, leaf: int, layout: _Leaf) -> _Shape:
     level: dict[str, int] = {}
     tile: dict[tuple[str, str], int] = {}
     above: dict[str, frozenset[str]] = {}
+    online: set[tuple[str, str]] = set()
     for entry in layout.entries:
         if isinstance(entry, str):
             for dim in space.dims(entry):
                 tile[entry, dim] = level.get(dim, _WHOLE)
-            lacking = {dim for dim in level if dim not in space.dims(entry)}
-            above[entry] = frozenset(lacking | (space.axes_of_rows(entry) & set(level)))
+            above[entry] = frozenset(dim for dim in level if dim not in space.dims(entry))
+            online |= {(entry, dim) for dim in space.axes_of_rows(entry, leaf) & set(level)}
         else:
             level[entry[0]] = _TILE if entry[1] == PRIVATE else _FINE
     loops = frozenset(entry for entry in layout.entries if not isinstance(entry, str))
-    return _Shape(tile, above, level, loops)
+    return _Shape(tile, above, frozenset(online), level, loops)
 
 
 def _drop_dominated(
@@ -403,9 +406,10 @@ def _drop_dominated(
 
     ``a`` beats ``b`` if, with every tile of ``a`` set to the tile of the same loop in ``b`` (whole if
     ``b`` lacks it), each tensor's tile is at most as large, each tensor is visited over a subset of
-    the loops, and no dim is cut finer. Equal ones keep the first.
+    the loops, no dim is cut finer and no further statistics run online (a loop over a row axis counts
+    as online even if a whole tile makes it a single step). Equal ones keep the first.
     """
-    shapes = [_shape(space, layout) for layout in layouts]
+    shapes = [_shape(space, leaf, layout) for layout in layouts]
     kept: list[int] = []
     for index, shape in enumerate(shapes):
         rivals = [*kept, *range(index + 1, len(shapes))]
@@ -429,6 +433,8 @@ def _beats(a: _Shape, b: _Shape) -> bool:
             return _FINE
         return mapped(dim, _TILE) if (dim, PRIVATE) in a.loops else _WHOLE
 
+    if not a.online <= b.online:
+        return False
     for (tensor, dim), symbol in a.tile.items():
         if mapped(dim, symbol) > b.tile[tensor, dim]:
             return False

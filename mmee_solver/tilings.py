@@ -40,7 +40,7 @@ def step_classes(size: int) -> tuple[int, ...]:
 
 def steps_of(size: Floats, tile: Floats) -> Floats:
     """Steps of a loop: ⌈size / tile⌉."""
-    return np.ceil(size / tile)
+    return np.asarray(np.ceil(size / tile))
 
 
 def passes_bound(size: Floats, low: Floats, high: Floats, extent: Floats) -> Floats:
@@ -131,12 +131,16 @@ def tilings(encoding: Encoding, mode: str, traffic_only: bool) -> Tilings:
     for (s, a), size in np.ndenumerate(encoding.size):
         kind = "granule" if encoding.granule[s, a] else "tile"
         number[s, a] = lists.setdefault((kind, int(size)), len(lists))
-    identity, start, length, values, keys = [], [], [], [], []
-    for index, (kind, size) in enumerate(lists):
-        found = _sizes(kind, size, mode, traffic_only, encoding.extents)
+    identity: list[bool] = []
+    start: list[int] = []
+    length: list[int] = []
+    values: list[float] = []
+    keys: list[float] = []
+    for index, (kind, whole) in enumerate(lists):
+        found = _sizes(kind, whole, mode, traffic_only, encoding.extents)
         identity.append(found is None)
         start.append(len(values))
-        length.append(size if found is None else len(found))
+        length.append(whole if found is None else len(found))
         for value in found or ():
             values.append(float(value))
             keys.append(index * _KEY + value)

@@ -212,6 +212,26 @@ def test_an_operand_of_an_epilogue_is_no_place_for_a_prologue() -> None:
     assert summary(fold(graph)) == {"exp": "R → r", "mm": "A B → D : add r"}
 
 
+def test_an_input_that_is_an_operand_too_takes_no_prologue() -> None:
+    graph = make(
+        {"X": "ij", "P": "ij", "W": "j", "C": "ij", "O": "ij"},
+        Op("softmax", "softmax", ("X",), "P", axis="j"),
+        einsum("mm", "P W", "C"),
+        pointwise("add", "P C", "O"),
+    )
+    assert summary(fold(graph)) == {"softmax": "X → P", "mm": "P W → O : add P"}
+
+
+def test_an_operand_is_never_a_tile_that_another_step_changes_in_place() -> None:
+    graph = make(
+        {"X": "ik", "N": "ik", "B": "ikj", "M": "ikj", "O": "ij"},
+        pointwise("gate", "B X", "M", "mul"),
+        Op("norm", "normalize", ("X",), "N", "rmsnorm", "k"),
+        einsum("mm", "N M", "O"),
+    )
+    assert summary(fold(graph)) == {"gate": "B X → M", "mm": "norm(X) X M → O"}
+
+
 def test_a_producer_of_fewer_dims_takes_no_epilogue() -> None:
     graph = make(
         {"A": "ik", "c": "i", "R": "ij", "D": "ij", "W": "jm", "O": "im"},

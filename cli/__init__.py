@@ -1,0 +1,1 @@
+"""Commands of mmee_solver: they parse, call the library and print."""

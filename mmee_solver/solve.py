@@ -1,0 +1,219 @@
+"""The facade: graph and accelerator in, proved mapping out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from mmee_solver.accelerator import Accelerator
+from mmee_solver.certify import certificate
+from mmee_solver.cost import Metrics, add_metrics
+from mmee_solver.enumerate import (
+    Counts,
+    GroupResult,
+    Objective,
+    SearchOptions,
+    search_group,
+)
+from mmee_solver.errors import InfeasibleError, InputError, did_you_mean
+from mmee_solver.fold import fold
+from mmee_solver.mapping import FUSION, OBJECTIVES, TILES, Mapping, Options, number
+from mmee_solver.master import Partition, choose_partition
+from mmee_solver.trees import legal_groups
+from mmee_solver.workload import Graph
+
+Ops = tuple[str, ...]
+Progress = Callable[[str, int, int], None]
+
+
+def solve(
+    graph: Graph,
+    accelerator: Accelerator,
+    objective: str = "dram",
+    tiles: str = "integer",
+    fusion: str = "auto",
+    recompute: bool = True,
+    progress: Progress | None = None,
+) -> Mapping:
+    """Find the best dataflow of a graph on an accelerator, and prove it.
+
+    Parameters
+    ----------
+    graph : Graph
+        Folded or not.
+    accelerator : Accelerator
+        DRAM, buffer, arrays and vector unit.
+    objective : str
+        ``dram`` (bytes), ``energy`` (pJ), ``latency`` (cycles) or ``edp``.
+    tiles : str
+        ``integer`` (any tile size) or ``divisors``.
+    fusion : str
+        ``none`` (every op alone), ``auto`` (whatever is best) or ``all`` (as few groups as can be).
+    recompute : bool
+        Whether recomputation is in the space.
+    progress : callable, optional
+        Called with (what is being solved, how many are done, how many there are).
+
+    Returns
+    -------
+    Mapping
+        Status ``optimal``; its bound equals its value.
+
+    Raises
+    ------
+    InputError
+        For an option that is not known.
+    InfeasibleError
+        If an op does not fit the buffer at all.
+    """
+    for name, value, known in (
+        ("objective", objective, OBJECTIVES),
+        ("tiles", tiles, TILES),
+        ("fusion", fusion, FUSION),
+    ):
+        if value not in known:
+            hint = did_you_mean(str(value), known)
+            raise InputError(f'{name} "{value}"; expected one of {", ".join(known)}{hint}')
+    start = time.perf_counter()
+    options = Options(objective, tiles, fusion, recompute)
+    solver = _Solver(fold(graph), accelerator, options, progress)
+    mapping = solver.run()
+    object.__setattr__(mapping, "seconds", time.perf_counter() - start)
+    return mapping
+
+
+@dataclass(slots=True)
+class _Choice:
+    """A partition with the result of each of its groups."""
+
+    partition: Partition
+    results: tuple[GroupResult, ...]
+    metrics: Metrics
+
+
+@dataclass(slots=True)
+class _Solver:
+    graph: Graph
+    accelerator: Accelerator
+    options: Options
+    progress: Progress | None
+    counts: dict[Ops, Counts] = field(default_factory=dict)
+    dropped: dict[Ops, None] = field(default_factory=dict)
+    done: int = 0
+    cache: dict[tuple[Any, ...], tuple[Ops, GroupResult]] = field(default_factory=dict)
+
+    def run(self) -> Mapping:
+        """Solve, and put the mapping together."""
+        name = self.options.objective
+        singles: list[Ops] = [(op.name,) for op in self.graph.ops]
+        if name == "edp":
+            choice, alone = self._least_edp(self._candidates()), self._least_edp(singles)
+        else:
+            choice = self._best(Objective(name), self._candidates())
+            alone = self._best(Objective(name), singles)
+        value = Fraction(choice.metrics.value(name))
+        bound = value if name == "edp" else choice.partition.bound
+        groups = tuple(result.group for result in choice.results if result.group is not None)
+        return Mapping(
+            status="optimal",
+            options=self.options,
+            graph=self.graph,
+            accelerator=self.accelerator,
+            groups=groups,
+            group_metrics=tuple(r.metrics for r in choice.results if r.metrics is not None),
+            metrics=choice.metrics,
+            bound=bound,
+            unfused=alone.metrics,
+            certificate=self._certificate(choice, bound),
+        )
+
+    def _certificate(self, choice: _Choice, bound: Fraction) -> dict[str, Any]:
+        master = {"status": choice.partition.status, "groups": len(choice.partition.groups)}
+        return certificate(self.options, self.counts, list(self.dropped), master, number(bound))
+
+    def _candidates(self) -> list[Ops]:
+        largest = 1 if self.options.fusion == "none" else 2
+        return list(legal_groups(self.graph, largest))
+
+    def _best(self, objective: Objective, candidates: list[Ops]) -> _Choice:
+        """The best partition into candidates under an additive objective."""
+        found: dict[Ops, GroupResult] = {}
+        costs: dict[Ops, tuple[Fraction, ...]] = {}
+        for group in candidates:
+            cutoff = None
+            if len(group) > 1 and self.options.fusion == "auto":
+                parts = [costs[(op,)] for op in group]
+                cutoff = tuple(sum(values, Fraction(0)) for values in zip(*parts, strict=True))
+            try:
+                result = self._solve_group(group, objective, cutoff)
+            except InfeasibleError:
+                if len(group) == 1:
+                    raise
+                continue
+            if result.metrics is None:
+                self.dropped[group] = None
+                continue
+            found[group] = result
+            costs[group] = self._additive(objective, result.metrics)
+        partition = choose_partition(self.graph, costs, self.options.fusion == "all")
+        results = tuple(found[group] for group in partition.groups)
+        total = add_metrics([r.metrics for r in results if r.metrics is not None])
+        return _Choice(partition, results, total)
+
+    @staticmethod
+    def _additive(objective: Objective, metrics: Metrics) -> tuple[Fraction, ...]:
+        """Keys that add over groups: the value, energy, latency (a peak does not add)."""
+        key = objective.key(metrics)
+        return key[:2] if objective.name in ("energy", "latency") else key[:3]
+
+    def _solve_group(
+        self, group: Ops, objective: Objective, cutoff: tuple[Fraction, ...] | None
+    ) -> GroupResult:
+        if self.progress:
+            self.progress(" + ".join(group), self.done, self.done + 1)
+        limit = None if cutoff is None else (*cutoff, *(Fraction(0),) * (4 - len(cutoff)))
+        key = (group, objective, limit)
+        if key not in self.cache:
+            search = SearchOptions(self.options.tiles, self.options.recompute)
+            result = search_group(
+                self.graph, self.accelerator, group, objective, search, limit  # type: ignore[arg-type]
+            )
+            self.counts.setdefault(group, Counts()).add(result.counts)
+            self.cache[key] = (group, result)
+        self.done += 1
+        return self.cache[key][1]
+
+    def _least_edp(self, candidates: list[Ops]) -> _Choice:
+        """Least (sum of energies) × (sum of latencies) over all partitions.
+
+        The product is quasi-concave, so over all solutions it is least at a corner of the convex
+        hull of their (energy, latency) points; a corner is the least of a weighted sum, which is
+        additive. Corners are found by dichotomy between the extremes. A pair of corners is not
+        refined when even the point that joins their best coordinates is no better than the best.
+        """
+        left = self._best(Objective("energy"), candidates)
+        right = self._best(Objective("latency"), candidates)
+        best = min((left, right), key=self._edp_key)
+        stack = [(left, right)]
+        while stack:
+            low, high = stack.pop()
+            energy = high.metrics.energy.total - low.metrics.energy.total
+            latency = low.metrics.latency_cycles - high.metrics.latency_cycles
+            ideal = low.metrics.energy.total * high.metrics.latency_cycles
+            if energy <= 0 or latency <= 0 or ideal >= best.metrics.edp:
+                continue
+            weighted = Objective("weighted", Fraction(latency), energy)
+            middle = self._best(weighted, candidates)
+            value = weighted.key(middle.metrics)[0]
+            if value >= weighted.key(low.metrics)[0]:
+                continue
+            best = min((best, middle), key=self._edp_key)
+            stack += [(low, middle), (middle, high)]
+        return best
+
+    @staticmethod
+    def _edp_key(choice: _Choice) -> tuple[Fraction, ...]:
+        return Objective("edp").key(choice.metrics)

@@ -1,0 +1,477 @@
+"""Brute force written straight from design §5–§7, for tiny sizes. It shares no code with the engine.
+
+Everything in the declared space of groups of one or two ops is tried: order of ops, shared loops,
+tile sizes, depth of every hold, private loops, streaming granules, array configurations. The only
+short cuts: a leaf's options are listed once per context, options that are no better in any figure
+than another one are forgotten (all figures add up or take a maximum, so they can never be needed),
+and a leaf has no loop below its last hold (it would only cut finer; a property test shows for the
+cost model that finer never costs less).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import permutations, product
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+
+from mmee_solver.accelerator import Accelerator
+from mmee_solver.roles import group_roles, row_steps
+from mmee_solver.units import exact
+from mmee_solver.workload import Graph, Op, vector_ops_per_element
+
+Pieces = dict[str, list[int]]
+# Figures of an option: peak bytes, then what adds up.
+PEAK, READ, WRITE, BUF_READ, BUF_WRITE, CYCLES, VECTOR, FREE, MACS = range(9)
+SIZE = 9
+
+
+def split(pieces: list[int], tile: int) -> list[int]:
+    found = []
+    for extent in pieces:
+        while extent > 0:
+            found.append(min(tile, extent))
+            extent -= tile
+    return found
+
+
+@dataclass
+class Space:
+    graph: Graph
+    acc: Accelerator
+    ops: tuple[Op, ...]
+    tiles: str
+    recompute: bool
+
+    def __post_init__(self) -> None:
+        names = [op.name for op in self.ops]
+        self.roles = group_roles(self.graph, names)
+        self.rows = row_steps(self.graph, names)
+        self.cache: dict[Any, Any] = {}
+
+    def sizes(self, dim: str, granule: bool = False) -> list[int]:
+        n = self.graph.dims[dim]
+        if self.tiles == "integer":
+            return list(range(1, n + 1))
+        found = {t for t in range(1, n + 1) if n % t == 0}
+        if granule:
+            for rows, cols in self.acc.array.shapes:
+                for a, b, c in spread(self.acc.array.count):
+                    found |= {s for s in (rows * a, cols * b, c) if s <= n}
+        return sorted(found)
+
+
+def spread(count: int) -> list[tuple[int, int, int]]:
+    r = range(1, count + 1)
+    return [(a, b, c) for a in r for b in r for c in r if a * b * c == count]
+
+
+def tile_bytes(space: Space, tensor: str, pieces: Pieces) -> int:
+    spec = space.graph.tensors[tensor]
+    streamed = tensor not in space.roles.internal or tensor in space.roles.leaving
+    copies = 2 if streamed and space.acc.buffer.double_buffered else 1
+    return copies * -(-spec.bits * prod(max(pieces[d]) for d in spec.dims) // 8)
+
+
+def visits(space: Space, tensor: str, pieces: Pieces) -> int:
+    own = space.graph.tensors[tensor].dims
+    return prod(len(p) for d, p in pieces.items() if d not in own)
+
+
+def rows_into(space: Space, tensor: str) -> list[int]:
+    return [
+        i for i, row in enumerate(space.rows) if space.graph.op(row.consumer).output == tensor
+    ]
+
+
+def add_hold(
+    space: Space, figures: list[int], tensor: str, pieces: Pieces, online: frozenset[int]
+) -> None:
+    """Occupancy and traffic of one hold, statistics included."""
+    g, roles = space.graph, space.roles
+    v, bits = visits(space, tensor, pieces), g.bits(tensor)
+    figures[PEAK] += tile_bytes(space, tensor, pieces)
+    stats = [space.rows[i].rows for i in rows_into(space, tensor) if i in online]
+    leaves = tensor not in roles.internal
+    for rows in stats:
+        twice = 2 if space.acc.buffer.double_buffered and leaves and v > 1 else 1
+        figures[PEAK] += twice * 8 * prod(max(pieces[d]) for d in rows)
+    if tensor in roles.inputs:
+        figures[READ] += -(-bits * v // 8)
+    elif not leaves:
+        if tensor in roles.leaving:
+            figures[WRITE] += -(-bits // 8)
+    else:
+        extra = sum(64 * prod(g.dims[d] for d in rows) for rows in stats) * (v - 1)
+        figures[READ] += -(-(bits * (v - 1) + extra) // 8)
+        figures[WRITE] += -(-(bits * v + extra) // 8)
+
+
+def add_prologue(space: Space, figures: list[int], op: Op, tensor: str, pieces: Pieces) -> None:
+    for step in op.prologue:
+        if step.tensor == tensor:
+            work = visits(space, tensor, pieces) * space.graph.elements(tensor)
+            figures[VECTOR] += step.vector_ops * work
+
+
+def add_online(
+    space: Space, figures: list[int], index: int, steps: int, rec: int
+) -> None:
+    row = space.rows[index]
+    op = space.graph.op(row.consumer)
+    made = rec * space.graph.elements(op.output)
+    if row.step.kind == "normalize":
+        figures[VECTOR] += made
+        return
+    if space.acc.vector.rescale == "add":
+        figures[FREE] += made * (steps - 1)
+        return
+    figures[VECTOR] += made * (steps - 1)
+    bits = made * (steps - 1) * space.graph.tensors[op.output].bits
+    figures[BUF_READ] += bits
+    figures[BUF_WRITE] += bits
+
+
+def op_options(space: Space, op: Op, pieces: Pieces, rec: int) -> list[list[int]]:
+    """Figures of computing an op, for every array configuration that another one does not beat."""
+    key = (op.name, rec, *(tuple(sorted(pieces[d])) for d in space.graph.op_dims(op)))
+    if key not in space.cache:
+        found = undominated(all_options(space, op, pieces, rec))
+        space.cache[key] = [[int(value) for value in row] for row in found]
+    return space.cache[key]
+
+
+def all_options(space: Space, op: Op, pieces: Pieces, rec: int) -> list[list[int]]:
+    g = space.graph
+    dims = g.op_dims(op)
+    reduction = [d for d in dims if d not in g.tensors[op.output].dims]
+    base = [0] * SIZE
+    made = rec * g.elements(op.output)
+    base[VECTOR] = sum(s.vector_ops for s in op.epilogue) * made
+    base[BUF_READ] = sum(g.tensors[t].bits for t in op.operands) * made
+    if op.kind != "einsum" or not reduction:
+        base[VECTOR] += vector_ops_per_element(op.kind, op.function) * made
+        base[BUF_READ] += sum(g.tensors[t].bits for t in op.inputs) * made
+        base[BUF_WRITE] += g.tensors[op.output].bits * made
+        return [base]
+    base[MACS] = rec * prod(g.dims[d] for d in dims)
+    found = []
+    for shape in space.acc.array.shapes:
+        for a, b, c in spread(space.acc.array.count):
+            for mapped in permutations(dims, min(len(dims), 3 if c > 1 else 2)):
+                if c > 1 and len(mapped) < 3 or len(mapped) < 2 and b > 1:
+                    continue
+                s = dict(zip(mapped, (shape[0] * a, shape[1] * b, c), strict=False))
+                for x in [d for d in dims if d not in mapped] or list(dims):
+                    if keeps(g, op, x, reduction) in space.acc.array.stationarity:
+                        found.append(on_array(space, op, pieces, rec, base, s, x, shape))
+    return found
+
+
+def keeps(g: Graph, op: Op, x: str, reduction: Sequence[str]) -> str:
+    lacking = [i for i, t in enumerate(op.inputs) if x not in g.tensors[t].dims]
+    if x in reduction or not lacking:
+        return "output"
+    return "weight" if lacking[0] else "input"
+
+
+def on_array(
+    space: Space,
+    op: Op,
+    pieces: Pieces,
+    rec: int,
+    base: list[int],
+    s: dict[str, int],
+    x: str,
+    shape: tuple[int, int],
+) -> list[int]:
+    g = space.graph
+    dims = g.op_dims(op)
+    passes = {d: sum(-(-e // s.get(d, 1)) for e in pieces[d]) for d in dims}
+    walked = {**passes, x: len(pieces[x])}
+    one = list(base)
+    one[CYCLES] += rec * prod(passes.values())
+    if space.acc.array.pipeline == "systolic":
+        inner = x not in g.tensors[op.output].dims
+        each = shape[0] + shape[1] - 2 + (0 if inner else shape[0])
+        one[CYCLES] += rec * prod(walked.values()) * each
+    for t in op.inputs:
+        times = prod(walked[d] for d in dims if d not in g.tensors[t].dims)
+        one[BUF_READ] += rec * g.bits(t) * times
+    times = prod(walked[d] for d in dims if d not in g.tensors[op.output].dims)
+    one[BUF_WRITE] += rec * g.bits(op.output) * times
+    one[BUF_READ] += rec * g.bits(op.output) * (times - 1)
+    return one
+
+
+def undominated(rows: list[list[int]]) -> np.ndarray:
+    table = np.unique(np.array(rows, dtype=np.int64), axis=0)
+    kept = table[:1]
+    for row in table[1:]:
+        if not (kept <= row).all(axis=1).any():
+            kept = np.concatenate([kept, row[None]])
+    return kept
+
+
+def leaf_options(
+    space: Space, leaf: int, above: dict[str, int], private: tuple[str, ...], before: frozenset[int]
+) -> dict[frozenset[int], np.ndarray]:
+    """Every private part of one op: figures by the set of row steps that run online."""
+    key = (leaf, tuple(sorted(above.items())), private, before)
+    if key in space.cache:
+        return space.cache[key]
+    op = space.ops[leaf]
+    outer = shared_pieces(space, above)
+    rec = prod(len(outer[d]) for d in above if d not in space.graph.op_dims(op))
+    free = [d for d in space.graph.op_dims(op) if d not in above and space.graph.dims[d] > 1]
+    found: dict[frozenset[int], list[list[int]]] = {}
+    for count in range(len(free) + 1):
+        for order in permutations(free, count):
+            for tiles in product(*(space.sizes(d)[:-1] for d in order)):
+                loops = list(zip(order, tiles, strict=True))
+                for depths in product(range(count + 1), repeat=len(private)):
+                    if max(depths, default=0) < count:
+                        continue
+                    for items in streamed(space, op, outer, loops, private, depths):
+                        option = run_leaf(space, op, outer, items, before, rec)
+                        if option is not None:
+                            online, figures = option
+                            found.setdefault(online, []).extend(figures)
+    result = {online: undominated(rows) for online, rows in found.items()}
+    space.cache[key] = result
+    return result
+
+
+Item = tuple[str, Any]
+
+
+def streamed(
+    space: Space,
+    op: Op,
+    outer: Pieces,
+    loops: list[tuple[str, int]],
+    private: tuple[str, ...],
+    depths: tuple[int, ...],
+) -> Iterator[list[Item]]:
+    """Path items (hold or loop), with every way to stream the innermost private hold."""
+    deepest = max(depths, default=-1)
+    items: list[Item] = []
+    tile = {d: max(p) for d, p in outer.items()}
+    for depth in range(len(loops) + 1):
+        items += [("hold", t) for t, k in zip(private, depths, strict=True) if k == depth < deepest]
+        if depth == deepest:
+            break
+        if depth < len(loops):
+            items.append(("loop", loops[depth]))
+            tile[loops[depth][0]] = min(tile[loops[depth][0]], loops[depth][1])
+    rest: list[Item] = [("loop", loop) for loop in loops[max(deepest, 0) :]]
+    if deepest < 0:
+        yield rest
+        return
+    last = [t for t, k in zip(private, depths, strict=True) if k == deepest]
+    for t in last:
+        own = space.graph.tensors[t].dims
+        choices = [[None, *(g for g in space.sizes(d, granule=True) if g < tile[d])] for d in own]
+        for grains in product(*choices):
+            cuts: list[Item] = [
+                ("loop", (d, g)) for d, g in zip(own, grains, strict=True) if g is not None
+            ]
+            yield [*items, *(("hold", o) for o in last if o != t), *cuts, ("hold", t), *rest]
+
+
+def run_leaf(
+    space: Space, op: Op, outer: Pieces, items: list[Item], before: frozenset[int], rec: int
+) -> tuple[frozenset[int], list[list[int]]] | None:
+    pieces = dict(outer)
+    online = set(before)
+    where: list[tuple[str, Pieces]] = []
+    private: list[tuple[int, int]] = []
+    for kind, what in items:
+        if kind == "loop":
+            pieces = {**pieces, what[0]: split(pieces[what[0]], what[1])}
+            continue
+        where.append((what, pieces))
+        for i, row in enumerate(space.rows):
+            if row.consumer == op.name and row.tensor == what and what in space.roles.inputs:
+                steps = len(pieces[row.step.axis])
+                if steps > 1:
+                    if not row.deferrable:
+                        return None
+                    online.add(i)
+                    private.append((i, steps))
+    figures = [0] * SIZE
+    for tensor, at in where:
+        add_hold(space, figures, tensor, at, frozenset(online))
+        add_prologue(space, figures, op, tensor, at)
+    for i, steps in private:
+        add_online(space, figures, i, steps, rec)
+    options = op_options(space, op, pieces, rec)
+    return frozenset(online), [[a + b for a, b in zip(figures, o, strict=True)] for o in options]
+
+
+def shared_pieces(space: Space, above: dict[str, int]) -> Pieces:
+    pieces = {d: [n] for d, n in space.graph.dims.items()}
+    for dim, tile in above.items():
+        pieces[dim] = split(pieces[dim], tile)
+    return pieces
+
+
+def shared_sequences(space: Space) -> Iterator[tuple[str, ...]]:
+    if len(space.ops) == 1:
+        yield ()
+        return
+    g = space.graph
+    first, second = space.ops
+    dims = [d for d in dict.fromkeys(g.op_dims(first) + g.op_dims(second)) if g.dims[d] > 1]
+    banned = set()
+    for op in space.ops:
+        if op.output in space.roles.leaving or not space.recompute:
+            banned |= {d for d in dims if d not in g.op_dims(op)}
+    if first.output in second.reads:
+        banned |= set(g.reduction_dims(first))
+    dims = [d for d in dims if d not in banned]
+    for count in range(len(dims) + 1):
+        yield from permutations(dims, count)
+
+
+def solve(
+    graph: Graph,
+    acc: Accelerator,
+    ops: Sequence[str],
+    objective: str,
+    tiles: str = "integer",
+    recompute: bool = True,
+) -> tuple[Fraction, ...] | None:
+    """Least key (value, then energy, latency, peak) of a group; None if nothing fits."""
+    best: tuple[Fraction, ...] | None = None
+    members = tuple(graph.op(name) for name in ops)
+    orders = [members]
+    if len(members) == 2 and members[0].output not in members[1].reads:
+        orders.append(members[::-1])
+    for order in orders:
+        space = Space(graph, acc, order, tiles, recompute)
+        for shared in shared_sequences(space):
+            for sizes in product(*(space.sizes(d)[:-1] for d in shared)):
+                for key in solve_shared(space, shared, sizes, objective):
+                    if best is None or key < best:
+                        best = key
+    return best
+
+
+def solve_shared(
+    space: Space, shared: tuple[str, ...], sizes: tuple[int, ...], objective: str
+) -> Iterator[tuple[Fraction, ...]]:
+    above = dict(zip(shared, sizes, strict=True))
+    externals = [
+        t
+        for t in dict.fromkeys(t for op in space.ops for t in op.tensors)
+        if t not in space.roles.internal
+    ]
+    users = {t: [i for i, op in enumerate(space.ops) if t in op.tensors] for t in externals}
+    depth = len(shared)
+    choices = []
+    for t in externals:
+        # depth == len(shared): in the node's list; for a tensor of one op that is a private hold.
+        last = depth + 1 if len(users[t]) > 1 else depth
+        choices.append([*range(last), -1])
+    for places in product(*choices):
+        yield from solve_placed(space, above, dict(zip(externals, places, strict=True)), objective)
+
+
+def solve_placed(
+    space: Space, above: dict[str, int], places: dict[str, int], objective: str
+) -> Iterator[tuple[Fraction, ...]]:
+    figures = [0] * SIZE
+    online, steps_of = set(), {}
+    everywhere = shared_pieces(space, above)
+    loops = list(above.items())
+    at = {t: shared_pieces(space, dict(loops[:k])) for t, k in places.items() if k >= 0}
+    at |= dict.fromkeys(space.roles.internal, everywhere)
+    for i, row in enumerate(space.rows):
+        if row.tensor in at:
+            steps = len(at[row.tensor][row.step.axis])
+            if steps > 1:
+                if not row.deferrable:
+                    return
+                online.add(i)
+                steps_of[i] = steps
+    for leaf, op in enumerate(space.ops):
+        for t in dict.fromkeys(op.inputs):
+            if t in at:
+                add_prologue(space, figures, op, t, at[t])
+        rec = prod(len(everywhere[d]) for d in above if d not in space.graph.op_dims(op))
+        for i in steps_of:
+            if space.rows[i].consumer == op.name:
+                add_online(space, figures, i, steps_of[i], rec)
+    options = []
+    for leaf, op in enumerate(space.ops):
+        private = tuple(t for t in op.tensors if places.get(t) == -1)
+        options.append(leaf_options(space, leaf, above, private, frozenset(online)))
+    if not all(options):
+        return
+    for sets in product(*options):
+        total = list(figures)
+        everything = frozenset().union(*sets)
+        for t, pieces in at.items():
+            add_hold(space, total, t, pieces, everything)
+        tables = [options[leaf][chosen] for leaf, chosen in enumerate(sets)]
+        yield from best_keys(space, total, tables, objective)
+
+
+def best_keys(
+    space: Space, total: list[int], tables: list[np.ndarray], objective: str
+) -> Iterator[tuple[Fraction, ...]]:
+    capacity = space.acc.buffer.capacity_bytes - total[PEAK]
+    tables = [t[t[:, PEAK] <= capacity] for t in tables]
+    if any(len(t) == 0 for t in tables):
+        return
+    joined = tables[0]
+    for other in tables[1:]:
+        both = joined[:, None, :] + other[None, :, :]
+        both[:, :, PEAK] = np.maximum(joined[:, None, PEAK], other[None, :, PEAK])
+        joined = both.reshape(-1, SIZE)
+    joined = joined + np.array(total)
+    best: tuple[Fraction, ...] | None = None
+    for row in np.unique(joined, axis=0):
+        key = exact_key(space.acc, [int(value) for value in row], objective)
+        if best is None or key < best:
+            best = key
+    if best is not None:
+        yield best
+
+
+def exact_key(acc: Accelerator, f: list[int], objective: str) -> tuple[Fraction, ...]:
+    reads = -(-f[BUF_READ] // 8) + f[WRITE]
+    writes = -(-f[BUF_WRITE] // 8) + f[READ]
+    energy = (
+        f[READ] * exact(acc.dram.read_pj_per_byte)
+        + f[WRITE] * exact(acc.dram.write_pj_per_byte)
+        + reads * exact(acc.buffer.read_pj_per_byte)
+        + writes * exact(acc.buffer.write_pj_per_byte)
+        + f[MACS] * (exact(acc.array.mac_pj) + exact(acc.array.register_pj_per_mac))
+        + (f[VECTOR] + f[FREE]) * exact(acc.vector.pj_per_op)
+    )
+    moved = f[READ] + f[WRITE]
+    latency = Fraction(
+        max(
+            f[CYCLES],
+            ceil(Fraction(f[VECTOR]) / exact(acc.vector.lanes)),
+            ceil(moved * exact(acc.clock_hz) / exact(acc.dram.bandwidth_bytes_per_s)),
+            0
+            if acc.buffer.bandwidth_bytes_per_cycle is None
+            else ceil((reads + writes) / exact(acc.buffer.bandwidth_bytes_per_cycle)),
+        )
+    )
+    peak = Fraction(f[PEAK])
+    return {
+        "dram": (Fraction(moved), energy, latency, peak),
+        "energy": (energy, latency, peak, Fraction(0)),
+        "latency": (latency, energy, peak, Fraction(0)),
+        "edp": (energy * latency, energy, latency, peak),
+    }[objective]
+
+
