@@ -76,12 +76,30 @@ class OpFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """Boxes with their lowest and highest tile sizes and least steps per axis, each (B, A)."""
+
+    boxes: Boxes
+    low: Floats
+    high: Floats
+    steps: Floats
+
+    def take(self, which: NDArray[np.generic]) -> View:
+        """A selection of boxes."""
+        return View(self.boxes.take(which), self.low[which], self.high[which], self.steps[which])
+
+
+@dataclass(frozen=True, slots=True)
 class Linear:
     """What the step monomials of B boxes add up to, before the ops' array configurations."""
 
     forms: Floats  # (B, FORMS)
     recompute: Floats  # (B, L)
     peak: Floats  # (B,)
+
+    def take(self, which: NDArray[np.generic]) -> Linear:
+        """A selection of boxes."""
+        return Linear(self.forms[which], self.recompute[which], self.peak[which])
 
 
 class Bounder:
@@ -108,8 +126,12 @@ class Bounder:
         self.least = [self._least(leaf) for leaf in range(len(encoding.tables))]
 
     def all_boxes(self) -> Boxes:
-        """One box per structure: every tiling."""
-        high = self.tilings.length[self.tilings.number] - 1
+        """One box per structure: every tiling.
+
+        A shared loop with tile N is one step. The tree without that loop holds every such tiling,
+        and lets the leaves loop the dim besides, so shared tiles stay below N.
+        """
+        high = self.tilings.length[self.tilings.number] - 1 - self.encoding.shared
         return Boxes(np.arange(len(high)), np.zeros_like(high), high)
 
     def values(self, boxes: Boxes) -> tuple[Floats, Floats]:
@@ -136,12 +158,10 @@ class Bounder:
             The most that a tiling of interest costs, in the unit of ``weights``, without what the
             forms do not count.
         """
-        for _ in range(2):
-            boxes = self._contract_high(boxes)
-            if weights is None or not np.isfinite(limit) or not len(boxes):
-                return boxes
-            boxes = self._contract_low(boxes, weights, limit)
-        return boxes
+        boxes = self._contract_high(boxes)
+        if weights is None or not np.isfinite(limit) or not len(boxes):
+            return boxes
+        return self._contract_low(boxes, weights, limit)
 
     def fit(self, boxes: Boxes) -> Ints:
         """Highest positions that still fit with all other axes at their least, (B, A)."""
@@ -207,13 +227,17 @@ class Bounder:
 
     # -- figures -----------------------------------------------------------------------------------
 
-    def linear(self, boxes: Boxes) -> Linear:
-        """Forms, recomputation and peak of B boxes, without array configurations."""
-        enc, s = self.encoding, boxes.structure
+    def view(self, boxes: Boxes) -> View:
+        """Look up tile sizes and steps once for everything that follows."""
         low, high = self.values(boxes)
-        tiles = self._monomials(enc.tile_query[s], low) * enc.tile_bytes[s]
+        return View(boxes, low, high, self._steps(boxes, low, high))
+
+    def linear(self, view: View) -> Linear:
+        """Forms, recomputation and peak of B boxes, without array configurations."""
+        enc, s = self.encoding, view.boxes.structure
+        tiles = self._monomials(enc.tile_query[s], view.low) * enc.tile_bytes[s]
         peak = (enc.alive[s] @ tiles[:, :, None])[:, :, 0].max(axis=1)
-        monomials = self._monomials(enc.step_query[s], self._steps(boxes, low, high))
+        monomials = self._monomials(enc.step_query[s], view.steps)
         forms = enc.constants[s] + (monomials[:, None, :] @ enc.forms[s])[:, 0, :]
         padded = np.concatenate([monomials, np.ones((len(s), 1))], axis=1)
         return Linear(forms, np.take_along_axis(padded, enc.recompute[s], axis=1), peak)
@@ -283,14 +307,12 @@ class Bounder:
         )
         return self._figures(wide, np.asarray(energy), np.asarray(cycles), np.asarray(bits))
 
-    def ops(self, boxes: Boxes, linear: Linear) -> list[OpFigures]:
+    def ops(self, view: View, linear: Linear) -> list[OpFigures]:
         """Figures of every op for each of its active array configurations."""
-        low, high = self.values(boxes)
-        steps = self._steps(boxes, low, high)
-        passes = self._passes(boxes, low, high)
+        passes = self._passes(view.boxes, view.low, view.high)
         found = []
         for leaf, table in enumerate(self.encoding.tables):
-            features = self._features(boxes, leaf, steps, passes)
+            features = self._features(view.boxes, leaf, view.steps, passes)
             rec = linear.recompute[:, leaf]
             found.append(self._op(leaf, table, features, rec))
         return found
@@ -319,18 +341,12 @@ class Bounder:
 
     def _least(self, leaf: int) -> tuple[float, float, float]:
         """Least energy, cycles and bits of an op over all configurations, uncut."""
-        op = self._op(leaf, self.encoding.tables[leaf], self._uncut_log(leaf), np.ones(1))
+        op = self.uncut(leaf)
         return float(op.energy.min()), float(op.cycles.min()), float(op.bits.min())
 
     def uncut(self, leaf: int) -> OpFigures:
-        """An op's figures for each configuration when no loop cuts a dim: the least of any tiling."""
-        everything = np.arange(len(table.configs)) if (table := self.encoding.tables[leaf]) else None
-        if everything is None:
-            return self._op(leaf, None, self._uncut_log(leaf), np.ones(1))
-        kept, self.active[leaf] = self.active[leaf], everything
-        figures = self._op(leaf, table, self._uncut_log(leaf), np.ones(1))
-        self.active[leaf] = kept
-        return figures
+        """An op's figures for each active configuration when no loop cuts a dim: least of any tiling."""
+        return self._op(leaf, self.encoding.tables[leaf], self._uncut_log(leaf), np.ones(1))
 
     def _uncut(self, leaf: int) -> Floats:
         """Steps and passes per dim when no loop cuts it, (n_dims, 1 + n_extents)."""

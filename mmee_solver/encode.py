@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from mmee_solver.accelerator import Accelerator
 from mmee_solver.arrays import OpTable, extents, op_table, uses_array
 from mmee_solver.roles import STATISTICS_BITS, RowStep
-from mmee_solver.structures import GRANULE, GroupSpace, HoldAt, LoopAt, Structure
+from mmee_solver.structures import GRANULE, SHARED, GroupSpace, HoldAt, LoopAt, Structure
 from mmee_solver.units import exact
 from mmee_solver.workload import Graph, Op, vector_ops_per_element
 
@@ -81,6 +81,7 @@ class Encoding:
     dim: Ints  # (S, A) index of the axis' dim in ``dims``, -1 for an unused axis
     outer: Ints  # (S, A) axis that a granule cuts, -1 for the whole dim
     granule: NDArray[np.bool_]  # (S, A)
+    shared: NDArray[np.bool_]  # (S, A)
     tile_query: Floats  # (S, M, A)
     tile_bytes: Floats  # (S, M) bytes per unit of the monomial
     alive: Floats  # (S, L, M) 1 where the monomial is alive during the leaf
@@ -326,6 +327,7 @@ def _fill(
         "dim": np.full((s, a), -1, dtype=np.int64),
         "outer": np.full((s, a), -1, dtype=np.int64),
         "granule": np.zeros((s, a), dtype=np.bool_),
+        "shared": np.zeros((s, a), dtype=np.bool_),
         "tile_query": np.zeros((s, m, a)),
         "tile_bytes": np.zeros((s, m)),
         "alive": np.zeros((s, leaves, m)),
@@ -341,6 +343,7 @@ def _fill(
             out["dim"][index, number] = dims.index(axis.dim)
             out["outer"][index, number] = axis.outer
             out["granule"][index, number] = axis.kind == GRANULE
+            out["shared"][index, number] = axis.kind == SHARED
         for number, (axes, size, alive) in enumerate(row.tiles):
             out["tile_query"][index, number, list(axes)] = 1
             out["tile_bytes"][index, number] = size

@@ -221,6 +221,7 @@ class _Search:
         if cutoff is not None:
             self.limit = objective.scaled(cutoff, self.scale)
         self.traffic_only = False
+        self.rounds = 0
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -247,11 +248,15 @@ class _Search:
         self.bounder = Bounder(
             self.encoding, sizes, self.accelerator, self.accelerator.buffer.capacity_bytes
         )
-        self.sizes = sizes
+        self.sizes, self.rounds = sizes, 0
         self.counts.tilings += sizes.count()
         self.counts.candidates += len(self.encoding.structures)
         boxes, keys = self._bound(self.bounder.all_boxes())
+        rounds = 0
         while len(boxes):
+            if not self.traffic_only and rounds % 6 == 1:
+                self._drop_configurations(boxes)
+            rounds += 1
             order = np.lexsort(keys[::-1])
             chosen, rest = order[:CHUNK], order[CHUNK:]
             children, child_keys = self._bound(self._split(boxes.take(chosen)))
@@ -271,8 +276,32 @@ class _Search:
             self._settle(boxes, linear, ops, keys, np.flatnonzero(single))
             open_ = np.flatnonzero(~single & ~self._hopeless(keys))
             boxes, keys = boxes.take(open_), tuple(key[open_] for key in keys)
-            self._probe(boxes, keys)
+            self.rounds += 1
+            if self.rounds <= 12 or self.rounds % 3 == 0:
+                self._probe(boxes, keys)
         return boxes, keys
+
+    def _drop_configurations(self, boxes: Boxes) -> None:
+        """Drop array configurations that no open box can use in a better tiling.
+
+        With configuration k, an op costs at least what k costs when nothing is cut, and the rest at
+        least what the best open box costs with every op at its own least.
+        """
+        quick = self.bounder.quick(self.bounder.linear(self.bounder.view(boxes)))
+        for leaf, table in enumerate(self.encoding.tables):
+            if table is None:
+                continue
+            uncut, least = self.bounder.uncut(leaf), self.bounder.least
+            others = sum(part[1] for index, part in enumerate(least) if index != leaf)
+            cycles = np.maximum(quick.latency.min(), np.ceil(uncut.cycles[0] + others))
+            figures = Figures(
+                np.full_like(cycles, quick.dram.min()),
+                quick.energy.min() - least[leaf][0] + uncut.energy[0],
+                cycles,
+                np.zeros_like(cycles),
+            )
+            kept = np.flatnonzero(~self._hopeless(self._keys(figures)))
+            self.bounder.active[leaf] = self.bounder.active[leaf][kept]
 
     def _evaluate(
         self, boxes: Boxes, count: bool
@@ -280,23 +309,24 @@ class _Search:
         before = len(boxes)
         weights, limit = self._linear_limit()
         boxes = self.bounder.contract(boxes, weights, limit)
-        linear = self.bounder.linear(boxes)
+        view = self.bounder.view(boxes)
+        linear = self.bounder.linear(view)
         keys = self._keys(self.bounder.quick(linear))
         keep = np.flatnonzero(~self._hopeless(keys))
         if count:
             self.counts.bounded += before
             self.counts.pruned_capacity += before - len(boxes)
             self.counts.pruned_bound += len(boxes) - len(keep)
-        boxes, keys = boxes.take(keep), tuple(key[keep] for key in keys)
-        linear = Linear(linear.forms[keep], linear.recompute[keep], linear.peak[keep])
+        view, linear, keys = view.take(keep), linear.take(keep), tuple(key[keep] for key in keys)
+        boxes = view.boxes
         if self.traffic_only or not len(boxes):
             return boxes, linear, None, keys
-        ops = self.bounder.ops(boxes, linear)
+        ops = self.bounder.ops(view, linear)
         keys = self._joint(linear, ops)
         keep = np.flatnonzero(~self._hopeless(keys))
         if count:
             self.counts.pruned_bound += len(boxes) - len(keep)
-        linear = Linear(linear.forms[keep], linear.recompute[keep], linear.peak[keep])
+        linear = linear.take(keep)
         ops = [OpFigures(op.energy[keep], op.cycles[keep], op.bits[keep]) for op in ops]
         return boxes.take(keep), linear, ops, tuple(key[keep] for key in keys)
 
@@ -397,7 +427,7 @@ class _Search:
             if self._hopeless(tuple(key[one] for key in keys))[0]:
                 self.counts.pruned_bound += 1
                 continue
-            part = Linear(linear.forms[one], linear.recompute[one], linear.peak[one])
+            part = linear.take(one)
             picked = None if ops is None else [
                 OpFigures(op.energy[one], op.cycles[one], op.bits[one]) for op in ops
             ]
@@ -455,7 +485,7 @@ class _Search:
         best = np.lexsort(keys[::-1])[:1]
         return [int(pick[best[0]]) for pick in flat], tuple(key[best] for key in keys)
 
-    def _probe(self, boxes: Boxes, keys: tuple[Floats, ...], most: int = 24) -> None:
+    def _probe(self, boxes: Boxes, keys: tuple[Floats, ...], most: int = 32) -> None:
         """Fill the buffer greedily from the least tiles of the most promising boxes: early good values."""
         if not len(boxes):
             return
@@ -465,7 +495,8 @@ class _Search:
         low, high = self.bounder.values(start)
         axes = np.argsort(-np.log(high / low), axis=1, kind="stable")
         rows = np.arange(len(start))
-        for rank in range(axes.shape[1]):
+        used = int((start.low < start.high).sum(axis=1).max())
+        for rank in range(used):
             axis = axes[:, rank]
             widened = tried.high.copy()
             widened[rows, axis] = start.high[rows, axis]

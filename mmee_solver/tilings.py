@@ -84,12 +84,16 @@ class Tilings:
 
     def value(self, number: Ints, index: Ints) -> Floats:
         """Tile sizes at positions ``index`` of the lists ``number``; arrays of one shape."""
+        if self.identity.all():
+            return index + 1.0
         place = np.minimum(self.start[number] + index, len(self.table) - 1)
         return np.where(self.identity[number], index + 1.0, self.table[place])
 
     def floor(self, number: Ints, value: Floats) -> Ints:
         """Position of the largest size ≤ value; -1 if there is none."""
         value = np.floor(np.minimum(value, self.length_cap))
+        if self.identity.all():
+            return (np.minimum(value, self.length[number]) - 1).astype(np.int64)
         found = np.searchsorted(self.keys, number * _KEY + value, side="right") - 1
         listed = found - self.start[number]
         return np.where(
@@ -99,6 +103,8 @@ class Tilings:
     def ceil(self, number: Ints, value: Floats) -> Ints:
         """Position of the smallest size ≥ value; the list's length if there is none."""
         value = np.ceil(np.minimum(value, self.length_cap))
+        if self.identity.all():
+            return (value - 1).astype(np.int64)
         found = np.searchsorted(self.keys, number * _KEY + value, side="left")
         listed = found - self.start[number]
         return np.where(self.identity[number], value - 1, listed).astype(np.int64)

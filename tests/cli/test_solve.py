@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import mmee_graphs
 import pytest
 from click.testing import CliRunner, Result
+
+import mmee_graphs
+import mmee_solver
 from mmee_cli import progress
 from mmee_cli.solve import main
-
-import mmee_solver
 from mmee_solver.errors import InfeasibleError
 from mmee_solver.io import accelerator_names, schema
 

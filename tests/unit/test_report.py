@@ -174,7 +174,7 @@ def test_resident_tensors_are_named() -> None:
 
 
 def test_output_visited_again() -> None:
-    nest = [
+    nest: list[Any] = [
         {
             "loop": "k",
             "tile": 32,
