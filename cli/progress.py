@@ -34,7 +34,8 @@ class Spinner:
     def __call__(self, name: str, done: int, total: int) -> None:
         """Take note of what is being solved: its name, how many are done, how many there are."""
         with self._lock:
-            self.text = f"solving {name}" + (f", {done} of {total} done" if done else "")
+            count = f"{done} of {total}" if total > done + 1 else f"{done}"  # the last may be unknown
+            self.text = f"solving {name}" + (f", {count} done" if done else "")
             if self._progress is not None:
                 self._progress.update(self._progress.task_ids[0], description=self.text)
 

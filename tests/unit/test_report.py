@@ -308,6 +308,15 @@ def test_long_names_do_not_widen_the_page() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.parametrize("width", [24, 40, 60, 120])
+def test_other_widths(width: int) -> None:
+    nest = [{"hold": "X"}, {"hold": "A"}, {"hold": "H"}, {"compute": "first"}, *SECOND[1:]]
+    arrays = {"first": ("m", "f", "k"), "second": ("m", "n", "f")}
+    mapping = _mapping(CHAIN, [(["first", "second"], nest, arrays)], seconds=1.0)
+    text = page(replace(mapping, unfused=mapping.metrics), "gpt3-6.7b-attention", "accel1", width=width)
+    assert max(map(len, text.splitlines())) <= width
+
+
 def test_every_name_of_the_zoo_fits_the_first_lines() -> None:
     nest = [{"hold": "X"}, {"hold": "A"}, {"hold": "H"}, {"compute": "first"}, *SECOND[1:]]
     arrays = {"first": ("m", "f", "k"), "second": ("m", "n", "f")}

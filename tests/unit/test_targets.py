@@ -1,0 +1,119 @@
+"""The figures that the project promises, each against its reference (facts.md, Timeloop's curves)."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from mmee_solver import load_accelerator, load_graph, solve
+from mmee_solver.io import graph_from_json
+
+REFERENCE = Path(__file__).parents[1] / "reference"
+KIB, MIB = 1024, 1024 * 1024
+
+
+def elements(name: str, capacity_bytes: int, tiles: str = "integer", **options: str) -> int:
+    """Least DRAM traffic in 2-byte elements; the mapping is proved and consistent."""
+    accelerator = load_accelerator("accel1").with_buffer(capacity_bytes)
+    mapping = solve(load_graph(name), accelerator, "dram", tiles, **options)
+    assert mapping.status == "optimal"
+    assert mapping.bound == mapping.value
+    assert mapping.metrics.peak_buffer_bytes <= capacity_bytes
+    return mapping.metrics.dram_bytes // 2
+
+
+def curve(name: str) -> list[tuple[int, int]]:
+    with (REFERENCE / f"timeloop_skislope_{name}.csv").open() as file:
+        return [(int(row[0]), int(row[1])) for row in list(csv.reader(file))[1:]]
+
+
+@pytest.mark.parametrize("name", ["64-64-64", "16384-1024-1024"])
+def test_divisors_are_at_most_timeloops_curve(name: str) -> None:
+    graph = {"64-64-64": "matmul-64", "16384-1024-1024": "matmul-16384-1024-1024"}[name]
+    for buffer_words, dram_words in curve(name):
+        assert elements(graph, 2 * buffer_words, "divisors") <= dram_words, buffer_words
+
+
+def test_ffm_front_is_met() -> None:
+    with (REFERENCE / "ffm_front_64-64-64.csv").open() as file:
+        for buffer_words, dram_words in list(csv.reader(file))[1:]:
+            found = elements("matmul-64", 2 * int(buffer_words), "divisors")
+            assert found <= int(dram_words), buffer_words
+
+
+@pytest.mark.parametrize("tiles", ["integer", "divisors"])
+def test_algorithmic_minimum_at_exactly_its_buffer(tiles: str) -> None:
+    # |A| + |B| + |C| = 2·16384·1024 + 1024·1024; B whole, one row of A, one element of C.
+    least = 2 * 16384 * 1024 + 1024 * 1024
+    assert least == 34603008
+    assert elements("matmul-16384-1024-1024", 2 * 1049601, tiles) == least
+    assert elements("matmul-16384-1024-1024", 2 * 1049600, tiles) > least
+
+
+def test_primes() -> None:
+    assert elements("matmul-61-67-71", 2 * 1000) <= 26106
+
+
+@pytest.mark.parametrize(
+    ("capacity_bytes", "integer", "divisors"),
+    [
+        (64 * KIB, 9437184, 13107200),
+        (256 * KIB, 3145728, 3670016),
+        (MIB, 1310720, 1310720),
+    ],
+)
+def test_attention_head(capacity_bytes: int, integer: int, divisors: int) -> None:
+    assert elements("attention-head", capacity_bytes) <= integer
+    assert elements("attention-head", capacity_bytes, "divisors") <= divisors
+    assert elements("attention-head-softmax", capacity_bytes) <= 1.03 * integer
+    assert elements("attention-head-softmax", capacity_bytes, "divisors") <= 1.03 * divisors
+
+
+@pytest.mark.parametrize(
+    ("capacity_bytes", "integer", "divisors"),
+    [
+        (256 * KIB, 1577058304, 2189426688),
+        (MIB, 830472192, 1115684864),
+        (4 * MIB, 486539264, 578813952),
+    ],
+)
+def test_ffn(capacity_bytes: int, integer: int, divisors: int) -> None:
+    assert elements("gpt3-6.7b-ffn", capacity_bytes) <= integer
+    assert elements("gpt3-6.7b-ffn", capacity_bytes, "divisors") <= divisors
+
+
+def test_recomputing_pair() -> None:
+    assert elements("recompute-pair", 600) <= 104000
+    assert elements("recompute-pair", 600, recompute=False) > 104000  # type: ignore[arg-type]
+
+
+def test_197_tokens_cost_about_what_196_do() -> None:
+    accel1 = load_accelerator("accel1")
+    for objective in ("dram", "energy", "latency", "edp"):
+        odd, even = (
+            solve(load_graph(name), accel1, objective).value
+            for name in ("vit-b16-197-attention", "vit-b16-attention")
+        )
+        # 197 tokens are (197/196)² = 1.0102 times the work of attention.
+        assert odd <= even * 1.02 * (197 / 196) ** 2, objective
+
+
+def test_a_graph_that_no_preset_has() -> None:
+    graph = graph_from_json(
+        {
+            "format": "mmee-graph/1",
+            "name": "own",
+            "dims": {"m": 101, "k": 37, "n": 53},
+            "tensors": {"A": {"dims": ["m", "k"]}, "B": {"dims": ["k", "n"]}, "C": {"dims": ["m", "n"]}},
+            "ops": [{"name": "mm", "kind": "einsum", "inputs": ["A", "B"], "output": "C"}],
+        }
+    )
+    accelerator = load_accelerator("accel1")
+    everything = 2 * (101 * 37 + 37 * 53 + 101 * 53)
+    assert solve(graph, accelerator, "dram").value == everything
+    # B (37 · 53), one row of A and one element of C: all that the compulsory traffic needs.
+    least = 2 * (37 * 53 + 37 + 1)
+    assert solve(graph, accelerator.with_buffer(least), "dram").value == everything
+    assert solve(graph, accelerator.with_buffer(least - 2), "dram").value > everything
