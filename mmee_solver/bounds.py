@@ -141,7 +141,9 @@ class Bounder:
 
     # -- contraction -------------------------------------------------------------------------------
 
-    def contract(self, boxes: Boxes, weights: Floats | None, limit: float) -> Boxes:
+    def contract(
+        self, boxes: Boxes, weights: Floats | None, limit: float, capacity: Floats | None = None
+    ) -> Boxes:
         """Shrink boxes to the tilings that can fit and can cost at most ``limit``; drop empty ones.
 
         Occupancy is linear in each tile size: with all others at their least, the capacity bounds
@@ -157,8 +159,10 @@ class Bounder:
         limit : float
             The most that a tiling of interest costs, in the unit of ``weights``, without what the
             forms do not count.
+        capacity : ndarray of float64, shape (B,), optional
+            Bytes that each box may occupy; the buffer's capacity by default.
         """
-        boxes = self._contract_high(boxes)
+        boxes = self._contract_high(boxes, capacity)
         if weights is None or not np.isfinite(limit) or not len(boxes):
             return boxes
         return self._contract_low(boxes, weights, limit)
@@ -167,8 +171,8 @@ class Bounder:
         """Highest positions that still fit with all other axes at their least, (B, A)."""
         return np.maximum(self._highest(boxes)[0], boxes.low)
 
-    def _contract_high(self, boxes: Boxes) -> Boxes:
-        new_high, room = self._highest(boxes)
+    def _contract_high(self, boxes: Boxes, capacity: Floats | None) -> Boxes:
+        new_high, room = self._highest(boxes, capacity)
         enc, s = self.encoding, boxes.structure
         outer = enc.outer[s]
         cuts = outer >= 0
@@ -184,7 +188,7 @@ class Bounder:
         keep = np.asarray((room >= 0).all(axis=1) & (new_high >= new_low).all(axis=1))
         return Boxes(s, new_low, new_high).take(keep)
 
-    def _highest(self, boxes: Boxes) -> tuple[Ints, Floats]:
+    def _highest(self, boxes: Boxes, capacity: Floats | None = None) -> tuple[Ints, Floats]:
         """Highest position per axis that fits, and the room that the least tiles leave, (B, L)."""
         enc, s = self.encoding, boxes.structure
         number = self.tilings.number[s]
@@ -194,7 +198,8 @@ class Bounder:
         alive = enc.alive[s] * tiles[:, None, :]
         totals = alive.sum(axis=2)
         shares = alive @ query
-        room = self.capacity * (1 + _SLACK) - totals
+        most_bytes = self.capacity if capacity is None else capacity[:, None]
+        room = most_bytes * (1 + _SLACK) - totals
         with np.errstate(divide="ignore", invalid="ignore"):
             most = np.where(shares > 0, low[:, None, :] * (1 + room[:, :, None] / shares), np.inf)
         limit = np.minimum(most.min(axis=1) * (1 + _SLACK), high)
@@ -382,7 +387,7 @@ class Bounder:
         exactly = (low == high) & (olow == ohigh)
         tile = np.minimum(high, ohigh)
         nested = nested_count(size, ohigh, tile, tile)
-        least = np.maximum(steps, steps_of(size, ohigh))
+        least = np.maximum(steps, _nested_pieces(size, (olow, ohigh), high))
         return np.where(granule, np.where(exactly, nested, least), steps)
 
     def _outer(self, boxes: Boxes, low: Floats, high: Floats) -> tuple[Floats, Floats]:
@@ -420,6 +425,21 @@ class Bounder:
         return np.rint(np.exp((query @ np.log(quantity)[:, :, None])[:, :, 0]))
 
 
+def _nested_pieces(size: Floats, outer: tuple[Floats, Floats], granule: Floats) -> Floats:
+    """Least pieces of a dim cut by an outer tile in a range and then by at most ``granule``.
+
+    The q = ⌊N/t⌋ full tiles make at least ⌈t/g⌉ pieces each, with t at its least and q at t's largest.
+    If q is the same over the range, the rest is least at t's largest; else a tile of the range that
+    makes one full tile more stands in for the rest.
+    """
+    low, high = outer
+    full = np.floor(size / high)
+    each = np.ceil(low / granule)
+    rest = np.ceil((size - full * high) / granule)
+    rest = np.where(np.floor(size / low) == full, rest, np.minimum(rest, each))
+    return np.asarray(full * each + rest)
+
+
 def _nested_passes(
     size: Floats, outer: tuple[Floats, Floats], tile: tuple[Floats, Floats], extent: Floats
 ) -> Floats:
@@ -434,6 +454,7 @@ def _nested_passes(
     pad = np.where(np.ceil(low / extent) == blocks, blocks * extent - high, 0.0)
     full = np.floor(size / outer[1]) * np.floor(outer[0] / high)
     padded = np.ceil((size + full * pad) / extent)
-    least = np.maximum(np.maximum(once, padded), np.ceil(size / high))
+    pieces = np.maximum(np.ceil(size / high), _nested_pieces(size, outer, high))
+    least = np.maximum(np.maximum(once, padded), pieces)
     exactly = (low == high) & (outer[0] == outer[1])
     return np.where(exactly, nested_count(size, outer[1], high, extent), least)

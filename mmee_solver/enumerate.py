@@ -172,7 +172,8 @@ def search_group(
     space = GroupSpace.of(graph, ops)
     counts = Counts()
     trees = order_trees(graph, ops, options.recompute)
-    found = [structure for tree in trees for structure in structures(space, tree)]
+    recut = options.tiles == "divisors"
+    found = [structure for tree in trees for structure in structures(space, tree, recut)]
     counts.trees, counts.structures = len(trees), len(found)
     encoding = encode(space, found, accelerator)
     _check_feasible(encoding, accelerator, ops)
@@ -259,7 +260,8 @@ class _Search:
             rounds += 1
             order = np.lexsort(keys[::-1])
             chosen, rest = order[:CHUNK], order[CHUNK:]
-            children, child_keys = self._bound(self._split(boxes.take(chosen)))
+            capacity = np.tile(self._capacity(tuple(key[chosen] for key in keys)), 2)
+            children, child_keys = self._bound(self._split(boxes.take(chosen)), capacity)
             boxes = Boxes.joined([boxes.take(rest), children])
             keys = tuple(
                 np.concatenate([old[rest], new]) for old, new in zip(keys, child_keys, strict=True)
@@ -268,9 +270,26 @@ class _Search:
             self.counts.pruned_bound += int((~keep).sum())
             boxes, keys = boxes.take(keep), tuple(key[keep] for key in keys)
 
-    def _bound(self, boxes: Boxes) -> tuple[Boxes, tuple[Floats, ...]]:
+    def _capacity(self, keys: tuple[Floats, ...]) -> Floats:
+        """Bytes that a better tiling of each box may occupy.
+
+        Where the bound equals the best in all but the peak, only a lower peak is better.
+        """
+        most = np.full(len(keys[0]), self.bounder.capacity)
+        if self.traffic_only or not np.isfinite(self.limit[-1]):
+            return most
+        last = {"energy": 2, "latency": 2}.get(self.objective.name, 3)
+        first = 1 if self.objective.rounding else 0
+        tied = np.ones(len(most), dtype=np.bool_)
+        for key, best in list(zip(keys, self.limit, strict=True))[first:last]:
+            tied &= key >= best
+        return np.where(tied, np.minimum(most, self.limit[last] - 1), most)
+
+    def _bound(
+        self, boxes: Boxes, capacity: Floats | None = None
+    ) -> tuple[Boxes, tuple[Floats, ...]]:
         """Contract and bound boxes, settle single tilings, try a few promising ones; return the rest."""
-        boxes, linear, ops, keys = self._evaluate(boxes, count=True)
+        boxes, linear, ops, keys = self._evaluate(boxes, capacity, count=True)
         if len(boxes):
             single = boxes.single()
             self._settle(boxes, linear, ops, keys, np.flatnonzero(single))
@@ -304,11 +323,11 @@ class _Search:
             self.bounder.active[leaf] = self.bounder.active[leaf][kept]
 
     def _evaluate(
-        self, boxes: Boxes, count: bool
+        self, boxes: Boxes, capacity: Floats | None = None, count: bool = False
     ) -> tuple[Boxes, Linear, list[OpFigures] | None, tuple[Floats, ...]]:
         before = len(boxes)
         weights, limit = self._linear_limit()
-        boxes = self.bounder.contract(boxes, weights, limit)
+        boxes = self.bounder.contract(boxes, weights, limit, capacity)
         view = self.bounder.view(boxes)
         linear = self.bounder.linear(view)
         keys = self._keys(self.bounder.quick(linear))
@@ -505,7 +524,7 @@ class _Search:
             tried.low[rows, axis] = grown[rows, axis]
             tried.high[rows, axis] = grown[rows, axis]
         for candidate in (tried, self._aligned(tried)):
-            found, linear, ops, found_keys = self._evaluate(candidate, count=False)
+            found, linear, ops, found_keys = self._evaluate(candidate)
             self._settle(found, linear, ops, found_keys, np.arange(len(found)))
 
     def _aligned(self, boxes: Boxes) -> Boxes:

@@ -69,6 +69,7 @@ def choose_partition(
         model.minimize(sum(w * take[g] for w, g in zip(weights, groups, strict=True)))
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
+        solver.parameters.catch_sigint_signal = False
         solver.parameters.random_seed = 0
         code = solver.solve(model)
         if code != cp_model.OPTIMAL:

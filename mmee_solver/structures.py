@@ -13,7 +13,9 @@ without them.
 4. *Loops are whole at worst.* A loop with tile N has one step, so a private dim is looped wherever
    rules 1 and 2 leave a place for it; leaving it out is the tile N of that place.
 5. *Streaming* cuts only the innermost private hold: its own dims, once more, directly above it. A
-   dim whose loop is followed only by tensors that have it needs no second cut.
+   dim whose loop is followed only by tensors that have it needs no second cut, as long as the loop
+   may take every size of the cut (``recut`` says that it may not: with divisors, a granule can be an
+   array extent that divides nothing).
 
 Between whole private placements, :func:`_drop_dominated` compares symbol by symbol.
 """
@@ -131,7 +133,9 @@ class GroupSpace:
         )
 
 
-def structures(space: GroupSpace, tree: OrderTree) -> Iterator[Structure]:
+def structures(
+    space: GroupSpace, tree: OrderTree, recut: bool = False
+) -> Iterator[Structure]:
     """Every undominated placement of one order tree.
 
     Parameters
@@ -140,6 +144,8 @@ def structures(space: GroupSpace, tree: OrderTree) -> Iterator[Structure]:
         Its ops in the order of the tree.
     tree : OrderTree
         The shared loops.
+    recut : bool
+        Whether a granule may take sizes that a loop may not (rule 5).
     """
     cache: dict[tuple[int, tuple[str, ...]], list[_Leaf]] = {}
     for entries, body, private in _shared_layouts(space, tree):
@@ -147,7 +153,7 @@ def structures(space: GroupSpace, tree: OrderTree) -> Iterator[Structure]:
         for leaf, tensors in enumerate(private):
             key = (leaf, tensors)
             if key not in cache:
-                cache[key] = leaf_layouts(space, leaf, tree.shared, tensors)
+                cache[key] = leaf_layouts(space, leaf, tree.shared, tensors, recut)
             options.append(cache[key])
         for choice in product(*options):
             yield _assemble(space, tree, entries, body, choice)
@@ -271,7 +277,11 @@ class _Leaf:
 
 
 def leaf_layouts(
-    space: GroupSpace, leaf: int, shared: Sequence[str], tensors: Sequence[str]
+    space: GroupSpace,
+    leaf: int,
+    shared: Sequence[str],
+    tensors: Sequence[str],
+    recut: bool = False,
 ) -> list[_Leaf]:
     """Undominated orders of an op's private holds and loops.
 
@@ -285,6 +295,8 @@ def leaf_layouts(
         Dims looped above.
     tensors : sequence of str
         Tensors that are held privately.
+    recut : bool
+        Whether a granule may take sizes that a loop may not (rule 5).
     """
     free = [dim for dim in space.op_dims(leaf) if dim not in shared]
     found: dict[_Leaf, None] = {}
@@ -292,7 +304,7 @@ def leaf_layouts(
         levels = [_levels(space, leaf, order, dim) for dim in free]
         for choice in product(*levels):
             places = dict(zip(free, choice, strict=True))
-            for granules in _granules(space, leaf, order, shared, places):
+            for granules in _granules(space, leaf, order, shared, places, recut):
                 layout = _leaf_entries(order, places, granules)
                 if not _misses_span(space, leaf, layout):
                     found.setdefault(layout)
@@ -321,6 +333,7 @@ def _granules(
     order: Sequence[str],
     shared: Sequence[str],
     places: Mapping[str, int],
+    recut: bool,
 ) -> Iterator[tuple[str, ...]]:
     """Dims that streaming cuts, directly above the innermost private hold (rule 5)."""
     if not order:
@@ -331,7 +344,7 @@ def _granules(
     maybe: list[str] = []
     for dim in sorted(space.dims(last)):
         start = places.get(dim, len(order))
-        if dim not in shared and start < len(order):
+        if not recut and dim not in shared and start < len(order):
             if all(dim in space.dims(name) for name in order[start:]):
                 continue
         (maybe if dim in space.axes_of_rows(last, leaf) else always).append(dim)

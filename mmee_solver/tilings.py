@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,39 @@ def step_classes(size: int) -> tuple[int, ...]:
     root = int(size**0.5) + 1
     steps = {*range(1, root + 1), *(-(-size // t) for t in range(1, root + 1))}
     return tuple(sorted({-(-size // s) for s in steps}))
+
+
+@cache
+def undominated_tiles(size: int, extents: tuple[int, ...]) -> tuple[int, ...]:
+    """Tiles of which no smaller one has as few steps and as few passes for every extent, ascending.
+
+    Occupancy grows with a tile size; all other figures grow with its steps and passes. So a tile
+    that is beaten in all of them can be replaced, unless a second loop cuts it again (the passes of
+    the pair are not a function of the pair's own passes).
+
+    Parameters
+    ----------
+    size : int
+        N of the dim.
+    extents : tuple of int
+        Spatial extents of the arrays.
+
+    >>> undominated_tiles(10, (1, 4))
+    (1, 2, 3, 4, 5, 8, 10)
+    """
+    tile = np.arange(1, size + 1, dtype=np.int64)
+    whole, rest = np.divmod(size, tile)
+    columns = [whole + (rest > 0)]
+    columns += [whole * -(-tile // s) + -(-rest // s) for s in extents if 1 < s < size]
+    table = np.stack(columns, axis=1)
+    _, first = np.unique(table, axis=0, return_index=True)
+    kept: list[int] = []
+    rows = np.zeros((0, table.shape[1]), dtype=np.int64)
+    for index in np.sort(first):
+        if not (rows <= table[index]).all(axis=1).any():
+            kept.append(int(index) + 1)
+            rows = np.concatenate([rows, table[index : index + 1]])
+    return tuple(kept)
 
 
 def steps_of(size: Floats, tile: Floats) -> Floats:
@@ -133,21 +167,23 @@ def tilings(encoding: Encoding, mode: str, traffic_only: bool) -> Tilings:
         of one element is best.
     """
     lists: dict[tuple[str, int], int] = {}
-    number = np.zeros(encoding.size.shape, dtype=np.int64)
-    for (s, a), size in np.ndenumerate(encoding.size):
-        kind = "granule" if encoding.granule[s, a] else "tile"
-        number[s, a] = lists.setdefault((kind, int(size)), len(lists))
+    kinds = np.where(encoding.granule, 1, 0) + 2 * _cut_twice(encoding)
+    codes = kinds * (1 << 25) + encoding.size.astype(np.int64)
+    found, number = np.unique(codes, return_inverse=True)
+    for code in found:
+        lists[_KINDS[int(code) >> 25], int(code) & ((1 << 25) - 1)] = len(lists)
+    number = number.reshape(codes.shape)
     identity: list[bool] = []
     start: list[int] = []
     length: list[int] = []
     values: list[float] = []
     keys: list[float] = []
     for index, (kind, whole) in enumerate(lists):
-        found = _sizes(kind, whole, mode, traffic_only, encoding.extents)
-        identity.append(found is None)
+        sizes = _sizes(kind, whole, mode, traffic_only, encoding.extents)
+        identity.append(sizes is None)
         start.append(len(values))
-        length.append(whole if found is None else len(found))
-        for value in found or ():
+        length.append(whole if sizes is None else len(sizes))
+        for value in sizes or ():
             values.append(float(value))
             keys.append(index * _KEY + value)
     return Tilings(
@@ -160,14 +196,34 @@ def tilings(encoding: Encoding, mode: str, traffic_only: bool) -> Tilings:
     )
 
 
+# A granule may also be an array extent; an axis that is cut twice takes any size.
+_KINDS = ("tile", "granule", "cut tile", "cut granule")
+_LARGEST_FILTERED = 1 << 16
+
+
+def _cut_twice(encoding: Encoding) -> NDArray[np.bool_]:
+    """Axes that cut a dim together with another one: granules below a loop, and that loop."""
+    inner = encoding.outer >= 0
+    both = inner.copy()
+    s, a = np.nonzero(inner)
+    both[s, encoding.outer[s, a]] = True
+    return both
+
+
 def _sizes(
     kind: str, size: int, mode: str, traffic_only: bool, extents: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    if kind == "granule" and traffic_only:
+    """The candidate sizes of one kind of axis; None for all of 1..size."""
+    granule = kind.endswith("granule")
+    if granule and traffic_only:
         return (1,)
     if mode == "divisors":
         found = set(divisors(size))
-        if kind == "granule":
+        if granule:
             found |= {extent for extent in extents if extent <= size}
         return tuple(sorted(found))
-    return step_classes(size) if traffic_only else None
+    if traffic_only:
+        return step_classes(size)
+    if kind.startswith("cut") or size > _LARGEST_FILTERED:
+        return None
+    return undominated_tiles(size, extents)

@@ -139,6 +139,7 @@ def _sequences(batch: Sequence[str], rest: Sequence[str]) -> list[tuple[str, ...
     solver = cp_model.CpSolver()
     solver.parameters.enumerate_all_solutions = True
     solver.parameters.num_workers = 1
+    solver.parameters.catch_sigint_signal = False
     solver.parameters.cp_model_presolve = False
     status = solver.solve(model, collector)
     if status != cp_model.OPTIMAL:

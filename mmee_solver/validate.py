@@ -9,8 +9,8 @@ from mmee_solver.accelerator import Accelerator
 from mmee_solver.cost import Metrics, add_metrics, evaluate_group, online_steps, recomputation
 from mmee_solver.errors import MappingError
 from mmee_solver.nest import ArrayConfig, Compute, Group, Loop, Nest, Resident, computes
-from mmee_solver.roles import Roles, group_roles
-from mmee_solver.trace import Trace, trace
+from mmee_solver.roles import Roles, group_roles, row_steps
+from mmee_solver.trace import Pieces, Trace, count_pieces, cut, trace
 from mmee_solver.workload import Graph, Op
 
 
@@ -48,6 +48,7 @@ def validate_group(
     _check_order(graph, group)
     _check_loops(graph, group.nest)
     _check_finished(graph, group)
+    _check_rows(graph, group, roles, sites)
     _check_recomputation(graph, group, roles, sites)
     _check_internal(graph, group, roles, sites)
     for row in online_steps(graph, group.ops, sites):
@@ -195,6 +196,28 @@ def _check_finished(graph: Graph, group: Group) -> None:
                     raise MappingError(
                         f'the loop over {dim} lets "{other}" see "{maker.output}" unfinished'
                     )
+
+
+def _check_rows(graph: Graph, group: Group, roles: Roles, sites: Trace) -> None:
+    """No loop over a row's axis stands, below the hold, above both the maker of the row and its reader.
+
+    Above the hold such a loop makes the statistics run online; below it the reader would see rows
+    whose statistics are unfinished.
+    """
+    paths = _paths(group.nest)
+    for row in row_steps(graph, group.ops):
+        maker = graph.producer(row.tensor)
+        if row.tensor not in roles.internal or maker is None:
+            continue
+        pieces: Pieces = ((graph.dims[row.step.axis], 1),)
+        for path in paths[maker]:
+            loop = _loop_at(group.nest, path)
+            if path in paths[row.consumer] and loop.dim == row.step.axis:
+                pieces = cut(pieces, loop.tile)
+        if count_pieces(pieces) > sites.hold_of(row.consumer, row.tensor).steps(row.step.axis):
+            raise MappingError(
+                f'a loop over {row.step.axis} lets "{row.consumer}" see rows of "{row.tensor}" unfinished'
+            )
 
 
 def _check_recomputation(graph: Graph, group: Group, roles: Roles, sites: Trace) -> None:
