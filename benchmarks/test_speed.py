@@ -27,6 +27,7 @@ CASES = [
 @pytest.mark.parametrize("tiles", ["integer", "divisors"])
 @pytest.mark.parametrize(("name", "capacity_bytes"), CASES)
 def test_dram(benchmark, name: str, capacity_bytes: int, tiles: str) -> None:  # type: ignore[no-untyped-def]
+    """Solve time of one case, without reading files."""
     graph, accelerator = load_graph(name), load_accelerator("accel1").with_buffer(capacity_bytes)
     mapping = benchmark.pedantic(
         solve, (graph, accelerator, "dram", tiles), rounds=3, warmup_rounds=1, iterations=1

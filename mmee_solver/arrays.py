@@ -90,9 +90,7 @@ def configurations(graph: Graph, accelerator: Accelerator, op: Op) -> tuple[Arra
     return tuple(found)
 
 
-def _mappings(
-    dims: tuple[str, ...], batched: bool, cols: bool
-) -> list[tuple[str, str | None, str | None]]:
+def _mappings(dims: tuple[str, ...], batched: bool, cols: bool) -> list[tuple[str, str | None, str | None]]:
     if len(dims) == 1:
         return [(dims[0], None, None)] if cols and not batched else []
     if not batched:
@@ -148,10 +146,7 @@ def op_table(graph: Graph, accelerator: Accelerator, op: Op) -> OpTable | None:
     for number, config in enumerate(configs):
         passes = {d: dims.index(d) * width + 1 + sizes.index(config.extent(d)) for d in dims}
         walked = {**passes, config.inner: dims.index(config.inner) * width}
-        picks = [
-            frozenset(walked[d] for d in dims if d not in graph.tensors[name].dims)
-            for name in tensors
-        ]
+        picks = [frozenset(walked[d] for d in dims if d not in graph.tensors[name].dims) for name in tensors]
         picks += [frozenset(passes.values()), frozenset(walked.values())]
         for row, pick in enumerate(picks):
             terms[row, number] = columns.setdefault(pick, len(columns))

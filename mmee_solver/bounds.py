@@ -240,21 +240,25 @@ class Bounder:
     def linear(self, view: View) -> Linear:
         """Forms, recomputation and peak of B boxes, without array configurations."""
         enc, s = self.encoding, view.boxes.structure
-        tiles = self._monomials(enc.tile_query[s], view.low) * enc.tile_bytes[s]
-        peak = (enc.alive[s] @ tiles[:, :, None])[:, :, 0].max(axis=1)
+        peak = self.peaks(s, view.low)
         monomials = self._monomials(enc.step_query[s], view.steps)
         forms = enc.constants[s] + (monomials[:, None, :] @ enc.forms[s])[:, 0, :]
         padded = np.concatenate([monomials, np.ones((len(s), 1))], axis=1)
         return Linear(forms, np.take_along_axis(padded, enc.recompute[s], axis=1), peak)
 
+    def peaks(self, structure: Ints, tile: Floats, whole_bytes: bool = False) -> Floats:
+        """Peak bytes of tilings, (B,); each tile rounded up to whole bytes if asked for."""
+        enc = self.encoding
+        tiles = self._monomials(enc.tile_query[structure], tile) * enc.tile_bytes[structure]
+        if whole_bytes:
+            copies = 1 + enc.tile_doubled[structure]
+            tiles = np.ceil(tiles / copies) * copies
+        return np.asarray((enc.alive[structure] @ tiles[:, :, None])[:, :, 0].max(axis=1))
+
     def quick(self, linear: Linear) -> Figures:
         """Bounds that take every op at the least of any tiling: cheap, and weaker than ``full``."""
-        energy = sum(
-            linear.recompute[:, leaf] * least[0] for leaf, least in enumerate(self.least)
-        )
-        cycles = sum(
-            linear.recompute[:, leaf] * least[1] for leaf, least in enumerate(self.least)
-        )
+        energy = sum(linear.recompute[:, leaf] * least[0] for leaf, least in enumerate(self.least))
+        cycles = sum(linear.recompute[:, leaf] * least[1] for leaf, least in enumerate(self.least))
         bits = sum(linear.recompute[:, leaf] * least[2] for leaf, least in enumerate(self.least))
         return self._figures(linear, np.asarray(energy), np.asarray(cycles), np.asarray(bits))
 
@@ -265,9 +269,7 @@ class Bounder:
         bits = sum(op.bits.min(axis=1) for op in ops)
         return self._figures(linear, np.asarray(energy), np.asarray(cycles), np.asarray(bits))
 
-    def per_configuration(
-        self, linear: Linear, ops: Sequence[OpFigures], leaf: int
-    ) -> Figures:
+    def per_configuration(self, linear: Linear, ops: Sequence[OpFigures], leaf: int) -> Figures:
         """Bounds for each configuration of one op, the others at their best; figures are (B, n_configs)."""
         others = [op for index, op in enumerate(ops) if index != leaf]
         energy, cycles, bits = ops[leaf].energy, ops[leaf].cycles, ops[leaf].bits
@@ -373,7 +375,7 @@ class Bounder:
         got_passes = np.take_along_axis(passes, chosen[:, :, None], axis=1)
         both = np.concatenate([got_steps[:, :, None], got_passes], axis=2)
         both = np.where((axis >= 0)[:, :, None], both, whole[None, :, :])
-        return np.log(both).reshape(len(boxes), -1)
+        return np.asarray(np.log(both).reshape(len(boxes), -1))
 
     def _steps(self, boxes: Boxes, low: Floats, high: Floats) -> Floats:
         """Least steps per axis; for a granule, of the nested pair of loops. (B, A)."""

@@ -85,12 +85,13 @@ class Metrics:
         KeyError
             If there is no such objective.
         """
-        return {
+        values: dict[str, int | Fraction] = {
             "dram": self.dram_bytes,
             "energy": self.energy.total,
             "latency": self.latency_cycles,
             "edp": self.edp,
-        }[objective]
+        }
+        return values[objective]
 
 
 @dataclass(slots=True)
@@ -165,7 +166,7 @@ def online_steps(graph: Graph, ops: Sequence[str], sites: Trace) -> tuple[RowSte
 
 
 def visits(graph: Graph, site: HoldSite, tensor: str | None = None) -> int:
-    """v of §5: steps of the loops above a hold over dims that its tensor lacks."""
+    """V of §5: steps of the loops above a hold over dims that its tensor lacks."""
     own = graph.tensors[tensor or site.tensor].dims
     return prod(count_pieces(p) for dim, p in site.pieces.items() if dim not in own)
 
@@ -398,10 +399,7 @@ def add_metrics(parts: Sequence[Metrics]) -> Metrics:
             "latency_cycles",
         )
     }
-    busy = {
-        name: sum(part.cycles[name] for part in parts)
-        for name in ("array", "vector", "dram", "buffer")
-    }
+    busy = {name: sum(part.cycles[name] for part in parts) for name in ("array", "vector", "dram", "buffer")}
     return Metrics(
         **total,
         peak_buffer_bytes=max(part.peak_buffer_bytes for part in parts),

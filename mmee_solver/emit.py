@@ -10,9 +10,7 @@ from mmee_solver.trace import Pieces, count_pieces, cut
 from mmee_solver.workload import Graph
 
 
-def emit(
-    graph: Graph, structure: Structure, tiles: Sequence[int], array: Mapping[str, ArrayConfig]
-) -> Group:
+def emit(graph: Graph, structure: Structure, tiles: Sequence[int], array: Mapping[str, ArrayConfig]) -> Group:
     """The nest of a structure with a tile size per axis; loops of a single step are left out.
 
     Parameters
@@ -42,9 +40,7 @@ def emit(
     return Group(structure.ops, tuple(nest), dict(array))
 
 
-def _one_step(
-    graph: Graph, structure: Structure, name: str, pieces: dict[str, Pieces], items: Nest
-) -> Loop:
+def _one_step(graph: Graph, structure: Structure, name: str, pieces: dict[str, Pieces], items: Nest) -> Loop:
     """A loop of one step, so that a private hold ends with its op though a later op reads the tensor."""
     op = graph.op(name)
     shared = {axis.dim for axis in structure.axes if axis.kind == SHARED}

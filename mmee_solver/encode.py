@@ -84,6 +84,7 @@ class Encoding:
     shared: NDArray[np.bool_]  # (S, A)
     tile_query: Floats  # (S, M, A)
     tile_bytes: Floats  # (S, M) bytes per unit of the monomial
+    tile_doubled: Floats  # (S, M) 1 where double buffering counts the tile twice
     alive: Floats  # (S, L, M) 1 where the monomial is alive during the leaf
     step_query: Floats  # (S, K, A)
     forms: Floats  # (S, K, FORMS) in bits or vector operations
@@ -109,9 +110,7 @@ class _Site:
     serves: tuple[int, ...]
 
 
-def encode(
-    space: GroupSpace, structures: Sequence[Structure], accelerator: Accelerator
-) -> Encoding:
+def encode(space: GroupSpace, structures: Sequence[Structure], accelerator: Accelerator) -> Encoding:
     """Encode structures of one group.
 
     Parameters
@@ -137,9 +136,7 @@ def encode(
         plain_bits=plain,
         dims=tuple(dict.fromkeys(d for op in space.ops for d in graph.op_dims(op))),
         op_dims=tuple(graph.op_dims(op) for op in space.ops),
-        op_sizes=tuple(
-            np.array([float(graph.dims[d]) for d in graph.op_dims(op)]) for op in space.ops
-        ),
+        op_sizes=tuple(np.array([float(graph.dims[d]) for d in graph.op_dims(op)]) for op in space.ops),
         extents=extents(accelerator),
         weights=Weights.of(accelerator),
         **_fill(space, structures, rows),
@@ -148,9 +145,9 @@ def encode(
 
 @dataclass(slots=True)
 class _Row:
-    """One structure's monomials: tiles (axes, bytes, leaves), steps (axes -> forms)."""
+    """One structure's monomials: tiles (axes, bytes, twice?, leaves), steps (axes -> forms)."""
 
-    tiles: list[tuple[frozenset[int], float, tuple[int, ...]]]
+    tiles: list[tuple[frozenset[int], float, bool, tuple[int, ...]]]
     steps: dict[frozenset[int], list[float]]
     constants: list[float]
     recompute: list[frozenset[int]]
@@ -219,9 +216,7 @@ def _encode_one(space: GroupSpace, structure: Structure, accelerator: Accelerato
 
 
 def _shared_level(structure: Structure) -> dict[str, int]:
-    return {
-        structure.axes[e.axis].dim: e.axis for e in structure.shared if isinstance(e, LoopAt)
-    }
+    return {structure.axes[e.axis].dim: e.axis for e in structure.shared if isinstance(e, LoopAt)}
 
 
 def _lacking(space: GroupSpace, site: _Site) -> frozenset[int]:
@@ -237,9 +232,7 @@ def _add(row: _Row, axes: frozenset[int], form: int, amount: float) -> None:
         row.constants[form] += amount
 
 
-def _online(
-    space: GroupSpace, found: Sequence[_Site], site: _Site
-) -> list[tuple[RowStep, int]]:
+def _online(space: GroupSpace, found: Sequence[_Site], site: _Site) -> list[tuple[RowStep, int]]:
     """Row steps that run online into this output, each with the axis (index) that steps its rows."""
     pairs = []
     for row in space.rows:
@@ -271,7 +264,7 @@ def _tile_terms(
     for dims, bits, copies in items:
         axes = frozenset(site.level[d] for d in dims if d in site.level)
         whole = prod(graph.dims[d] for d in dims if d not in site.level)
-        row.tiles.append((axes, copies * bits * whole / 8, site.leaves))
+        row.tiles.append((axes, copies * bits * whole / 8, copies > 1, site.leaves))
 
 
 def _vector_terms(
@@ -330,6 +323,7 @@ def _fill(
         "shared": np.zeros((s, a), dtype=np.bool_),
         "tile_query": np.zeros((s, m, a)),
         "tile_bytes": np.zeros((s, m)),
+        "tile_doubled": np.zeros((s, m)),
         "alive": np.zeros((s, leaves, m)),
         "step_query": np.zeros((s, k, a)),
         "forms": np.zeros((s, k, FORMS)),
@@ -344,9 +338,10 @@ def _fill(
             out["outer"][index, number] = axis.outer
             out["granule"][index, number] = axis.kind == GRANULE
             out["shared"][index, number] = axis.kind == SHARED
-        for number, (axes, size, alive) in enumerate(row.tiles):
+        for number, (axes, size, doubled, alive) in enumerate(row.tiles):
             out["tile_query"][index, number, list(axes)] = 1
             out["tile_bytes"][index, number] = size
+            out["tile_doubled"][index, number] = doubled
             out["alive"][index, list(alive), number] = 1
         numbers = {axes: number for number, axes in enumerate(row.steps)}
         for axes, number in numbers.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from mmee_solver.errors import InfeasibleError
 from mmee_solver.nest import ArrayConfig, Group
 from mmee_solver.structures import GroupSpace, Structure, structures
 from mmee_solver.tilings import Tilings, tilings
+from mmee_solver.trace import trace
 from mmee_solver.trees import order_trees
 from mmee_solver.workload import Graph
 
@@ -176,7 +178,7 @@ def search_group(
     found = [structure for tree in trees for structure in structures(space, tree, recut)]
     counts.trees, counts.structures = len(trees), len(found)
     encoding = encode(space, found, accelerator)
-    _check_feasible(encoding, accelerator, ops)
+    _check_feasible(graph, encoding, accelerator, ops)
     search = _Search(graph, accelerator, encoding, objective, counts, cutoff)
     if objective.name == "dram":
         search.least_traffic(tilings(encoding, options.tiles, traffic_only=True))
@@ -188,18 +190,36 @@ def search_group(
     return GroupResult(search.best_group, search.best_metrics, counts)
 
 
-def _check_feasible(encoding: Encoding, accelerator: Accelerator, ops: tuple[str, ...]) -> None:
-    """The least occupancy of any tiling is that of one-element tiles."""
+def _check_feasible(graph: Graph, encoding: Encoding, accelerator: Accelerator, ops: tuple[str, ...]) -> None:
+    """Raise unless some structure fits with all tiles at their least: occupancy grows with every tile."""
     ones = np.zeros(encoding.size.shape, dtype=np.int64)
-    bounder = Bounder(
-        encoding, tilings(encoding, "divisors", traffic_only=True), accelerator, 1 << 60
-    )
-    boxes = Boxes(np.arange(len(ones)), ones, ones)
-    low, _ = bounder.values(boxes)
-    sizes = np.ceil(encoding.tile_bytes * np.exp((encoding.tile_query @ np.log(low)[:, :, None])[:, :, 0]) - 1e-9)
-    least = int((encoding.alive @ sizes[:, :, None])[:, :, 0].max(axis=1).min())
-    if least > accelerator.buffer.capacity_bytes:
-        raise InfeasibleError(" + ".join(ops), least, accelerator.buffer.capacity_bytes)
+    lists = tilings(encoding, "divisors", traffic_only=True)
+    bounder = Bounder(encoding, lists, accelerator, accelerator.buffer.capacity_bytes)
+    low, _ = bounder.values(Boxes(np.arange(len(ones)), ones, ones))
+    peaks = bounder.peaks(np.arange(len(ones)), low, whole_bytes=True)
+    least = int(peaks.min())
+    if least <= accelerator.buffer.capacity_bytes:
+        return
+    structure = encoding.structures[int(peaks.argmin())]
+    configs = {
+        name: table.configs[0]
+        for name, table in zip(structure.ops, encoding.tables, strict=True)
+        if table is not None
+    }
+    tiles = [int(value) for value in low[int(peaks.argmin()), : len(structure.axes)]]
+    sites = trace(graph, emit(graph, structure, tiles, configs).nest).holds
+    elements = {
+        site.tensor: prod(site.tile(dim) for dim in graph.tensors[site.tensor].dims) for site in sites
+    }
+    detail = f"1 element each of {_listed(list(elements))}"
+    if any(count > 1 for count in elements.values()):
+        parts = [f"{n} {'element' if n == 1 else 'elements'} of {t}" for t, n in elements.items()]
+        detail = _listed(parts)
+    raise InfeasibleError(" + ".join(ops), least, accelerator.buffer.capacity_bytes, detail)
+
+
+def _listed(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 class _Search:
@@ -246,9 +266,7 @@ class _Search:
 
     def run(self, sizes: Tilings) -> None:
         """Decide every tiling of every structure."""
-        self.bounder = Bounder(
-            self.encoding, sizes, self.accelerator, self.accelerator.buffer.capacity_bytes
-        )
+        self.bounder = Bounder(self.encoding, sizes, self.accelerator, self.accelerator.buffer.capacity_bytes)
         self.sizes, self.rounds = sizes, 0
         self.counts.tilings += sizes.count()
         self.counts.candidates += len(self.encoding.structures)
@@ -263,9 +281,7 @@ class _Search:
             capacity = np.tile(self._capacity(tuple(key[chosen] for key in keys)), 2)
             children, child_keys = self._bound(self._split(boxes.take(chosen)), capacity)
             boxes = Boxes.joined([boxes.take(rest), children])
-            keys = tuple(
-                np.concatenate([old[rest], new]) for old, new in zip(keys, child_keys, strict=True)
-            )
+            keys = tuple(np.concatenate([old[rest], new]) for old, new in zip(keys, child_keys, strict=True))
             keep = ~self._hopeless(keys)
             self.counts.pruned_bound += int((~keep).sum())
             boxes, keys = boxes.take(keep), tuple(key[keep] for key in keys)
@@ -285,9 +301,7 @@ class _Search:
             tied &= key >= best
         return np.where(tied, np.minimum(most, self.limit[last] - 1), most)
 
-    def _bound(
-        self, boxes: Boxes, capacity: Floats | None = None
-    ) -> tuple[Boxes, tuple[Floats, ...]]:
+    def _bound(self, boxes: Boxes, capacity: Floats | None = None) -> tuple[Boxes, tuple[Floats, ...]]:
         """Contract and bound boxes, settle single tilings, try a few promising ones; return the rest."""
         boxes, linear, ops, keys = self._evaluate(boxes, capacity, count=True)
         if len(boxes):
@@ -447,9 +461,11 @@ class _Search:
                 self.counts.pruned_bound += 1
                 continue
             part = linear.take(one)
-            picked = None if ops is None else [
-                OpFigures(op.energy[one], op.cycles[one], op.bits[one]) for op in ops
-            ]
+            picked = (
+                None
+                if ops is None
+                else [OpFigures(op.energy[one], op.cycles[one], op.bits[one]) for op in ops]
+            )
             self._offer(boxes.take(one), part, picked)
 
     def _offer(self, box: Boxes, linear: Linear, ops: list[OpFigures] | None) -> None:
@@ -491,9 +507,7 @@ class _Search:
                 found[name] = table.configs[int(self.bounder.active[leaf][picks[leaf]])]
         return found, key
 
-    def _best_choice(
-        self, linear: Linear, ops: list[OpFigures]
-    ) -> tuple[list[int], tuple[Floats, ...]]:
+    def _best_choice(self, linear: Linear, ops: list[OpFigures]) -> tuple[list[int], tuple[Floats, ...]]:
         fronts = [_front(op.energy[0], op.cycles[0], op.bits[0]) for op in ops]
         flat = [grid.ravel() for grid in np.meshgrid(*fronts, indexing="ij")]
         choice = [
@@ -547,4 +561,3 @@ def _front(energy: Floats, cycles: Floats, bits: Floats) -> NDArray[np.int64]:
         if not any(cycles[k] <= cycles[index] and bits[k] <= bits[index] for k in kept):
             kept.append(int(index))
     return np.array(kept, dtype=np.int64)
-

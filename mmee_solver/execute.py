@@ -224,9 +224,7 @@ def _bring(run: _Run, tensor: str, ranges: Ranges) -> _Tile:
 
 
 def _online_rows(run: _Run, tensor: str) -> list[RowStep]:
-    return [
-        run.rows[key] for key in sorted(run.online) if run.graph.op(key[0]).output == tensor
-    ]
+    return [run.rows[key] for key in sorted(run.online) if run.graph.op(key[0]).output == tensor]
 
 
 def _statistics_bits(run: _Run, tensor: str, ranges: Ranges, first: bool) -> int:

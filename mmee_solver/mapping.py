@@ -24,7 +24,7 @@ TILES = ("integer", "divisors")
 class Options:
     """What was asked for: objective, tile sizes, fusion, recomputation."""
 
-    objective: str = "dram"
+    objective: str = "energy"
     tiles: str = "integer"
     fusion: str = "auto"
     recompute: bool = True
@@ -123,9 +123,7 @@ def metrics_to_json(metrics: Metrics, accelerator: Accelerator) -> dict[str, Any
     }
 
 
-def mapping_to_json(
-    mapping: Mapping, graph: dict[str, Any], accelerator: dict[str, Any]
-) -> dict[str, Any]:
+def mapping_to_json(mapping: Mapping, graph: dict[str, Any], accelerator: dict[str, Any]) -> dict[str, Any]:
     """The whole mapping as plain JSON data.
 
     Parameters
@@ -155,9 +153,7 @@ def mapping_to_json(
             }
             for group, metrics in zip(mapping.groups, mapping.group_metrics, strict=True)
         ],
-        "resident": [
-            {"tensor": r.tensor, "from": r.first, "to": r.last} for r in mapping.resident
-        ],
+        "resident": [{"tensor": r.tensor, "from": r.first, "to": r.last} for r in mapping.resident],
         "metrics": metrics_to_json(mapping.metrics, acc),
         "comparison": {
             "unfused": None if mapping.unfused is None else metrics_to_json(mapping.unfused, acc),

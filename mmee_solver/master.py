@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from math import lcm
 
 from ortools.sat.python import cp_model
@@ -96,7 +97,7 @@ def _add_order(
 ) -> None:
     """Groups have an order: equal places within one, increasing along every edge between two."""
     for group, used in take.items():
-        for first, second in zip(group, group[1:], strict=False):
+        for first, second in pairwise(group):
             model.add(place[first] == place[second]).only_enforce_if(used)
     for op in graph.ops:
         for tensor in op.reads:

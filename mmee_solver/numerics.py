@@ -31,11 +31,11 @@ class Labelled:
 
 
 def _gelu(x: Array) -> Array:
-    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
 
 
 def _silu(x: Array) -> Array:
-    return x / (1 + np.exp(-x))
+    return np.asarray(x / (1 + np.exp(-x)))
 
 
 _UNARY: dict[str, Callable[[Array], Array]] = {
@@ -75,10 +75,10 @@ def row_statistics(step: Step, value: Labelled) -> Array:
     x = value.values
     if step.kind == "softmax":
         shifted = np.exp(x - x.max(axis=axis, keepdims=True))
-        return shifted / shifted.sum(axis=axis, keepdims=True)
+        return np.asarray(shifted / shifted.sum(axis=axis, keepdims=True))
     if step.function == "layernorm":
         x = x - x.mean(axis=axis, keepdims=True)
-    return x / np.sqrt((x * x).mean(axis=axis, keepdims=True) + _EPSILON)
+    return np.asarray(x / np.sqrt((x * x).mean(axis=axis, keepdims=True) + _EPSILON))
 
 
 def apply_chain(
@@ -155,9 +155,7 @@ def plain(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, Array]:
         inputs = []
         for name in op.inputs:
             chain = [step for step in op.prologue if step.tensor == name]
-            inputs.append(
-                apply_chain(graph, chain, Labelled(known[name], graph.tensors[name].dims), known)
-            )
+            inputs.append(apply_chain(graph, chain, Labelled(known[name], graph.tensors[name].dims), known))
         value = einsum(op, inputs, output)
         full = np.broadcast_to(value.values, tuple(graph.dims[dim] for dim in output))
         chained = apply_chain(graph, carried_steps(op), Labelled(full, output), known)

@@ -41,9 +41,7 @@ def group_roles(graph: Graph, ops: Sequence[str]) -> Roles:
     return Roles(
         inputs=tuple(name for name in read if name not in made),
         internal=tuple(name for name in made if name in read),
-        leaving=tuple(
-            name for name in made if name in outside or name in graph.outputs or name not in read
-        ),
+        leaving=tuple(name for name in made if name in outside or name in graph.outputs or name not in read),
     )
 
 
@@ -84,9 +82,7 @@ def row_steps(graph: Graph, ops: Sequence[str]) -> tuple[RowStep, ...]:
             found += _row_steps(graph, op, tensor, chain)
         for tensor in op.operands:
             chain = carried_steps(makers[tensor]) if tensor in internal else ()
-            found += [
-                RowStep(name, tensor, step, (), deferrable=False) for step in chain if step.row_wise
-            ]
+            found += [RowStep(name, tensor, step, (), deferrable=False) for step in chain if step.row_wise]
     return tuple(found)
 
 
@@ -100,8 +96,7 @@ def _row_steps(graph: Graph, op: Op, tensor: str, chain: tuple[Step, ...]) -> li
         dims = graph.tensors[tensor].dims
         rows = tuple(dim for dim in dims if dim != step.axis)
         scaling = all(
-            later.kind == "elementwise" and later.function in ("mul", "scale")
-            for later in chain[index + 1 :]
+            later.kind == "elementwise" and later.function in ("mul", "scale") for later in chain[index + 1 :]
         )
         summed = op.kind == "einsum" and step.axis not in output
         deferrable = summed and scaling and row_wise == 1 and set(rows) <= set(output)

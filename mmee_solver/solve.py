@@ -32,7 +32,7 @@ Progress = Callable[[str, int, int], None]
 def solve(
     graph: Graph,
     accelerator: Accelerator,
-    objective: str = "dram",
+    objective: str = "energy",
     tiles: str = "integer",
     fusion: str = "auto",
     recompute: bool = True,
@@ -108,12 +108,16 @@ class _Solver:
     def run(self) -> Mapping:
         """Solve, and put the mapping together."""
         name = self.options.objective
+        alone: _Choice | None
         singles: list[Ops] = [(op.name,) for op in self.graph.ops]
         if name == "edp":
-            choice, alone = self._least_edp(self._candidates()), self._least_edp(singles)
+            choice = self._least_edp(self._candidates())
         else:
             choice = self._best(Objective(name), self._candidates())
-            alone = self._best(Objective(name), singles)
+        try:
+            alone = self._least_edp(singles) if name == "edp" else self._best(Objective(name), singles)
+        except InfeasibleError:
+            alone = None
         value = Fraction(choice.metrics.value(name))
         bound = value if name == "edp" else choice.partition.bound
         groups = tuple(result.group for result in choice.results if result.group is not None)
@@ -126,7 +130,7 @@ class _Solver:
             group_metrics=tuple(r.metrics for r in choice.results if r.metrics is not None),
             metrics=choice.metrics,
             bound=bound,
-            unfused=alone.metrics,
+            unfused=None if alone is None else alone.metrics,
             certificate=self._certificate(choice, bound),
         )
 
@@ -142,26 +146,36 @@ class _Solver:
         """The best partition into candidates under an additive objective."""
         found: dict[Ops, GroupResult] = {}
         costs: dict[Ops, tuple[Fraction, ...]] = {}
+        refused: dict[Ops, InfeasibleError] = {}
         for group in candidates:
             cutoff = None
-            if len(group) > 1 and self.options.fusion == "auto":
+            if len(group) > 1 and self.options.fusion == "auto" and all((op,) in costs for op in group):
                 parts = [costs[(op,)] for op in group]
                 cutoff = tuple(sum(values, Fraction(0)) for values in zip(*parts, strict=True))
             try:
                 result = self._solve_group(group, objective, cutoff)
-            except InfeasibleError:
-                if len(group) == 1:
-                    raise
+            except InfeasibleError as error:
+                refused[group] = error
                 continue
             if result.metrics is None:
                 self.dropped[group] = None
                 continue
             found[group] = result
             costs[group] = self._additive(objective, result.metrics)
+        self._check_covered(costs, refused)
         partition = choose_partition(self.graph, costs, self.options.fusion == "all")
         results = tuple(found[group] for group in partition.groups)
         total = add_metrics([r.metrics for r in results if r.metrics is not None])
         return _Choice(partition, results, total)
+
+    def _check_covered(
+        self, costs: dict[Ops, tuple[Fraction, ...]], refused: dict[Ops, InfeasibleError]
+    ) -> None:
+        """Raise if an op fits in no group; names the least capacity that would do for it."""
+        for op in self.graph.ops:
+            if not any(op.name in group for group in costs):
+                errors = [error for group, error in refused.items() if op.name in group]
+                raise min(errors, key=lambda error: error.demand_bytes)
 
     @staticmethod
     def _additive(objective: Objective, metrics: Metrics) -> tuple[Fraction, ...]:
@@ -173,13 +187,18 @@ class _Solver:
         self, group: Ops, objective: Objective, cutoff: tuple[Fraction, ...] | None
     ) -> GroupResult:
         if self.progress:
-            self.progress(" + ".join(group), self.done, self.done + 1)
+            self.progress(" + ".join(group), self.done, len(self._candidates()))
         limit = None if cutoff is None else (*cutoff, *(Fraction(0),) * (4 - len(cutoff)))
         key = (group, objective, limit)
         if key not in self.cache:
             search = SearchOptions(self.options.tiles, self.options.recompute)
             result = search_group(
-                self.graph, self.accelerator, group, objective, search, limit  # type: ignore[arg-type]
+                self.graph,
+                self.accelerator,
+                group,
+                objective,
+                search,
+                limit,  # type: ignore[arg-type]
             )
             self.counts.setdefault(group, Counts()).add(result.counts)
             self.cache[key] = (group, result)

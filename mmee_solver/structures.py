@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, permutations, product
+from itertools import combinations, pairwise, permutations, product
 
 from mmee_solver.roles import Roles, RowStep, group_roles, row_steps
 from mmee_solver.trees import OrderTree
@@ -94,10 +94,7 @@ class GroupSpace:
     def _dims(self) -> Mapping[str, frozenset[str]]:
         sizes = self.graph.dims
         names = {name for op in self.ops for name in op.tensors}
-        return {
-            name: frozenset(d for d in self.graph.tensors[name].dims if sizes[d] > 1)
-            for name in names
-        }
+        return {name: frozenset(d for d in self.graph.tensors[name].dims if sizes[d] > 1) for name in names}
 
     def op_dims(self, leaf: int) -> tuple[str, ...]:
         """Dims of an op that a loop can cut."""
@@ -133,9 +130,7 @@ class GroupSpace:
         )
 
 
-def structures(
-    space: GroupSpace, tree: OrderTree, recut: bool = False
-) -> Iterator[Structure]:
+def structures(space: GroupSpace, tree: OrderTree, recut: bool = False) -> Iterator[Structure]:
     """Every undominated placement of one order tree.
 
     Parameters
@@ -195,9 +190,7 @@ def _shared_layouts(
 ) -> Iterator[tuple[tuple[str | int, ...], tuple[str, ...], tuple[tuple[str, ...], ...]]]:
     """Placements of shared holds: entries (tensor names, loop indices), body holds, private tensors."""
     loops = tree.shared
-    free = {
-        name: space.dims(name) - space.axes_of_rows(name) for name, _ in space.externals
-    }
+    free = {name: space.dims(name) - space.axes_of_rows(name) for name, _ in space.externals}
     for count in range(len(loops) + 1):
         for depths in combinations(range(len(loops)), count):
             gaps = _gaps(loops, depths)
@@ -209,7 +202,7 @@ def _shared_layouts(
 def _gaps(loops: Sequence[str], depths: Sequence[int]) -> list[tuple[str, ...]] | None:
     """Loops between the hold depths, outermost first; None unless each gap is in sorted order (rule 3)."""
     ends = [0, *depths, len(loops)]
-    gaps = [tuple(loops[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+    gaps = [tuple(loops[a:b]) for a, b in pairwise(ends)]
     return gaps if all(list(gap) == sorted(gap) for gap in gaps) else None
 
 
@@ -242,11 +235,7 @@ def _with_holds(
         }
         if any(not names for names in held.values()):
             continue
-        if any(
-            all(dim in free[name] for name in held[index])
-            for index in held
-            for dim in gaps[index + 1]
-        ):
+        if any(all(dim in free[name] for name in held[index]) for index in held for dim in gaps[index + 1]):
             continue  # rule 2
         entries: list[str | int] = []
         for depth in range(len(loops) + 1):
@@ -263,9 +252,7 @@ def _with_holds(
         yield tuple(entries), body, private
 
 
-def _breaks_span(
-    space: GroupSpace, name: str, users: Sequence[int], above: Sequence[str]
-) -> bool:
+def _breaks_span(space: GroupSpace, name: str, users: Sequence[int], above: Sequence[str]) -> bool:
     return any(space.must_span(name, leaf) & set(above) for leaf in users)
 
 
@@ -319,9 +306,9 @@ def _levels(space: GroupSpace, leaf: int, order: Sequence[str], dim: str) -> lis
         if dim not in space.dims(order[index]):
             continue
         before = order[index - 1] if index else None
-        if before is not None and dim in space.dims(before):
-            if dim not in space.axes_of_rows(before, leaf):
-                continue
+        repeated = before is not None and dim in space.dims(before)
+        if before is not None and repeated and dim not in space.axes_of_rows(before, leaf):
+            continue
         found.append(index)
     axis = any(dim in space.axes_of_rows(name, leaf) for name in order)
     return found if found and not axis else [*found, len(order)]
@@ -344,18 +331,16 @@ def _granules(
     maybe: list[str] = []
     for dim in sorted(space.dims(last)):
         start = places.get(dim, len(order))
-        if not recut and dim not in shared and start < len(order):
-            if all(dim in space.dims(name) for name in order[start:]):
-                continue
+        looped = dim not in shared and start < len(order)
+        if looped and not recut and all(dim in space.dims(name) for name in order[start:]):
+            continue
         (maybe if dim in space.axes_of_rows(last, leaf) else always).append(dim)
     for count in range(len(maybe) + 1):
         for chosen in combinations(maybe, count):
             yield (*always, *chosen)
 
 
-def _leaf_entries(
-    order: Sequence[str], places: Mapping[str, int], granules: Sequence[str]
-) -> _Leaf:
+def _leaf_entries(order: Sequence[str], places: Mapping[str, int], granules: Sequence[str]) -> _Leaf:
     entries: list[str | tuple[str, str]] = []
     for index, name in enumerate(order):
         entries += [(dim, PRIVATE) for dim in sorted(places) if places[dim] == index]

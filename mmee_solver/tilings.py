@@ -86,7 +86,7 @@ def passes_bound(size: Floats, low: Floats, high: Floats, extent: Floats) -> Flo
     """
     blocks = np.ceil(high / extent)
     pad = np.where(np.ceil(low / extent) == blocks, blocks * extent - high, 0.0)
-    return np.ceil((size + np.floor(size / high) * pad) / extent)
+    return np.asarray(np.ceil((size + np.floor(size / high) * pad) / extent))
 
 
 def nested_count(size: Floats, tile: Floats, granule: Floats, extent: Floats) -> Floats:
@@ -119,7 +119,7 @@ class Tilings:
     def value(self, number: Ints, index: Ints) -> Floats:
         """Tile sizes at positions ``index`` of the lists ``number``; arrays of one shape."""
         if self.identity.all():
-            return index + 1.0
+            return np.asarray(index + 1.0)
         place = np.minimum(self.start[number] + index, len(self.table) - 1)
         return np.where(self.identity[number], index + 1.0, self.table[place])
 
@@ -130,9 +130,9 @@ class Tilings:
             return (np.minimum(value, self.length[number]) - 1).astype(np.int64)
         found = np.searchsorted(self.keys, number * _KEY + value, side="right") - 1
         listed = found - self.start[number]
-        return np.where(
-            self.identity[number], np.minimum(value, self.length[number]) - 1, listed
-        ).astype(np.int64)
+        return np.where(self.identity[number], np.minimum(value, self.length[number]) - 1, listed).astype(
+            np.int64
+        )
 
     def ceil(self, number: Ints, value: Floats) -> Ints:
         """Position of the smallest size ≥ value; the list's length if there is none."""

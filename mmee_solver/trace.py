@@ -108,9 +108,7 @@ def trace(graph: Graph, nest: Nest) -> Trace:
     walker = _Walker(graph)
     pieces: dict[str, Pieces] = {dim: ((size, 1),) for dim, size in graph.dims.items()}
     walker.walk(nest, pieces, {})
-    holds = tuple(
-        HoldSite(tensor, above, frozenset(used)) for tensor, above, used in walker.holds
-    )
+    holds = tuple(HoldSite(tensor, above, frozenset(used)) for tensor, above, used in walker.holds)
     for site in holds:
         if not site.ops:
             raise MappingError(f'the hold of "{site.tensor}" serves no op')

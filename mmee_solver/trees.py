@@ -46,8 +46,7 @@ def legal_groups(graph: Graph, largest: int = 2) -> tuple[tuple[str, ...], ...]:
     for first, second in combinations(graph.ops, 2):
         shares = set(first.tensors) & set(second.tensors)
         between = any(
-            other.name in below[first.name] and second.name in below[other.name]
-            for other in graph.ops
+            other.name in below[first.name] and second.name in below[other.name] for other in graph.ops
         )
         if shares and not between:
             groups.append((first.name, second.name))

@@ -86,7 +86,7 @@ def _scaled(value: float, step: int, names: tuple[str, ...]) -> str:
     while round(abs(value), 1) >= step and index < len(names) - 1:  # as printed: 999.96 kB is 1.00 MB
         value /= step
         index += 1
-    digits = 0 if index == 0 and value.is_integer() else 2 if abs(value) < 100 else 1
+    digits = 0 if index == 0 and round(value, 6).is_integer() else 2 if abs(value) < 100 else 1
     return f"{value:.{digits}f} {names[index]}"
 
 

@@ -99,9 +99,7 @@ def validate_groups(
         alive = {entry.tensor for entry in resident if entry.first <= index <= entry.last}
         touched = {name for op in group.ops for name in graph.op(op).tensors}
         try:
-            done.append(
-                validate_group(graph, accelerator, group, alive & touched, alive - touched)
-            )
+            done.append(validate_group(graph, accelerator, group, alive & touched, alive - touched))
         except MappingError as error:
             raise MappingError(f"group {index + 1}: {error}") from None
     return tuple(done)
@@ -126,9 +124,7 @@ def validate_metrics(stated: Sequence[Metrics], recomputed: Sequence[Metrics], t
                 )
 
 
-def _check_resident(
-    graph: Graph, placed: dict[str, int], resident: Sequence[Resident], groups: int
-) -> None:
+def _check_resident(graph: Graph, placed: dict[str, int], resident: Sequence[Resident], groups: int) -> None:
     for entry in resident:
         maker = graph.producer(entry.tensor) if entry.tensor in graph.tensors else None
         if maker is None or entry.tensor in graph.outputs:
@@ -193,9 +189,7 @@ def _check_finished(graph: Graph, group: Group) -> None:
             for path in set(paths[name]) & set(paths[other]):
                 dim = _loop_at(group.nest, path).dim
                 if dim in reduction:
-                    raise MappingError(
-                        f'the loop over {dim} lets "{other}" see "{maker.output}" unfinished'
-                    )
+                    raise MappingError(f'the loop over {dim} lets "{other}" see "{maker.output}" unfinished')
 
 
 def _check_rows(graph: Graph, group: Group, roles: Roles, sites: Trace) -> None:

@@ -83,14 +83,10 @@ def visits(space: Space, tensor: str, pieces: Pieces) -> int:
 
 
 def rows_into(space: Space, tensor: str) -> list[int]:
-    return [
-        i for i, row in enumerate(space.rows) if space.graph.op(row.consumer).output == tensor
-    ]
+    return [i for i, row in enumerate(space.rows) if space.graph.op(row.consumer).output == tensor]
 
 
-def add_hold(
-    space: Space, figures: list[int], tensor: str, pieces: Pieces, online: frozenset[int]
-) -> None:
+def add_hold(space: Space, figures: list[int], tensor: str, pieces: Pieces, online: frozenset[int]) -> None:
     """Occupancy and traffic of one hold, statistics included."""
     g, roles = space.graph, space.roles
     v, bits = visits(space, tensor, pieces), g.bits(tensor)
@@ -118,9 +114,7 @@ def add_prologue(space: Space, figures: list[int], op: Op, tensor: str, pieces: 
             figures[VECTOR] += step.vector_ops * work
 
 
-def add_online(
-    space: Space, figures: list[int], index: int, steps: int, rec: int
-) -> None:
+def add_online(space: Space, figures: list[int], index: int, steps: int, rec: int) -> None:
     row = space.rows[index]
     op = space.graph.op(row.consumer)
     made = rec * space.graph.elements(op.output)
@@ -163,7 +157,7 @@ def all_options(space: Space, op: Op, pieces: Pieces, rec: int) -> list[list[int
     for shape in space.acc.array.shapes:
         for a, b, c in spread(space.acc.array.count):
             for mapped in permutations(dims, min(len(dims), 3 if c > 1 else 2)):
-                if c > 1 and len(mapped) < 3 or len(mapped) < 2 and b > 1:
+                if (c > 1 and len(mapped) < 3) or (len(mapped) < 2 and b > 1):
                     continue
                 s = dict(zip(mapped, (shape[0] * a, shape[1] * b, c), strict=False))
                 for x in [d for d in dims if d not in mapped] or list(dims):
@@ -277,9 +271,7 @@ def streamed(
         own = space.graph.tensors[t].dims
         choices = [[None, *(g for g in space.sizes(d, granule=True) if g < tile[d])] for d in own]
         for grains in product(*choices):
-            cuts: list[Item] = [
-                ("loop", (d, g)) for d, g in zip(own, grains, strict=True) if g is not None
-            ]
+            cuts: list[Item] = [("loop", (d, g)) for d, g in zip(own, grains, strict=True) if g is not None]
             yield [*items, *(("hold", o) for o in last if o != t), *cuts, ("hold", t), *rest]
 
 
@@ -367,9 +359,7 @@ def solve_shared(
 ) -> Iterator[tuple[Fraction, ...]]:
     above = dict(zip(shared, sizes, strict=True))
     externals = [
-        t
-        for t in dict.fromkeys(t for op in space.ops for t in op.tensors)
-        if t not in space.roles.internal
+        t for t in dict.fromkeys(t for op in space.ops for t in op.tensors) if t not in space.roles.internal
     ]
     users = {t: [i for i, op in enumerate(space.ops) if t in op.tensors] for t in externals}
     depth = len(shared)
@@ -399,7 +389,7 @@ def solve_placed(
                     return
                 online.add(i)
                 steps_of[i] = steps
-    for leaf, op in enumerate(space.ops):
+    for op in space.ops:
         for t in dict.fromkeys(op.inputs):
             if t in at:
                 add_prologue(space, figures, op, t, at[t])
@@ -473,5 +463,3 @@ def exact_key(acc: Accelerator, f: list[int], objective: str) -> tuple[Fraction,
         "latency": (latency, energy, peak, Fraction(0)),
         "edp": (energy * latency, energy, latency, peak),
     }[objective]
-
-

@@ -89,7 +89,15 @@ def _normalize(rng: Random, axis: str, tensor: str = "") -> Step:
 
 def _projection_attention(rng: Random) -> Spec:
     h = rng.choice(["", "h"])
-    spec = {"X": "ie", "W": h + "ek", "Q": h + "ik", "K": h + "lk", "P": h + "il", "V": h + "lj", "O": h + "ij"}
+    spec = {
+        "X": "ie",
+        "W": h + "ek",
+        "Q": h + "ik",
+        "K": h + "lk",
+        "P": h + "il",
+        "V": h + "lj",
+        "O": h + "ij",
+    }
     norm = [_normalize(rng, "e", "X")] if rng.random() < 0.5 else []
     soft = [SOFTMAX] if rng.random() < 0.7 else []
     ops = [_einsum("q", "X W", "Q", *norm), _einsum("qk", "Q K", "P", *soft), _einsum("pv", "P V", "O")]
@@ -223,8 +231,7 @@ def order(rng: Random, graph: Graph) -> tuple[str, ...]:
         ready = [
             op.name
             for op in graph.ops
-            if op.name not in names
-            and all(graph.producer(tensor) in (None, *names) for tensor in op.reads)
+            if op.name not in names and all(graph.producer(tensor) in (None, *names) for tensor in op.reads)
         ]
         names.append(rng.choice(ready))
     return tuple(names)

@@ -87,9 +87,7 @@ def test_a_box_bounds_every_tiling_in_it(seed: int) -> None:
     space = GroupSpace.of(graph, [op.name for op in graph.ops])
     found = [s for tree in order_trees(graph, [op.name for op in graph.ops]) for s in structures(space, tree)]
     encoding = encode(space, found, accelerator)
-    bounder = Bounder(
-        encoding, tilings(encoding, "integer", traffic_only=False), accelerator, 1 << 40
-    )
+    bounder = Bounder(encoding, tilings(encoding, "integer", traffic_only=False), accelerator, 1 << 40)
     for number in rng.sample(range(len(found)), min(8, len(found))):
         inside = [random_tiles(rng, graph, found[number]) for _ in range(6)]
         width = encoding.size.shape[1]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from mmee_graphs import names
 
+from mmee_graphs import names
 from mmee_solver import load_accelerator, load_graph, solve
 from mmee_solver.cost import add_metrics
 from mmee_solver.io import accelerator_names
