@@ -281,13 +281,9 @@ class Bounder:
 
     def _figures(self, linear: Linear, energy: Floats, cycles: Floats, bits: Floats) -> Figures:
         """Join what the forms and what the ops cost; ``energy`` … are (B,) or (B, n)."""
-        enc, wide = self.encoding, (slice(None), *(None,) * (energy.ndim - 1))
+        wide = (slice(None), *(None,) * (energy.ndim - 1))
         forms = linear.forms
-        macs = sum(
-            linear.recompute[:, leaf] * (table.macs if table else 0.0)
-            for leaf, table in enumerate(enc.tables)
-        )
-        fixed = forms @ self.form_weights + macs * enc.weights.mac
+        fixed = self.fixed_energy(linear)
         dram = (forms[:, READ] + forms[:, WRITE]) / 8
         floor = np.maximum(forms[:, VECTOR] / self.lanes, dram * self.dram_cycles)
         slowest = np.maximum(cycles, floor[wide])
@@ -300,6 +296,14 @@ class Bounder:
             np.ceil(slowest * (1 - _SLACK)),
             np.broadcast_to(linear.peak[wide], energy.shape),
         )
+
+    def fixed_energy(self, linear: Linear) -> Floats:
+        """Energy that does not depend on array configurations, (B,)."""
+        macs = sum(
+            linear.recompute[:, leaf] * (table.macs if table else 0.0)
+            for leaf, table in enumerate(self.encoding.tables)
+        )
+        return np.asarray(linear.forms @ self.form_weights + macs * self.encoding.weights.mac)
 
     def combine(self, linear: Linear, choice: Sequence[tuple[Floats, Floats, Floats]]) -> Figures:
         """Figures of one box for many choices of configurations: (energy, cycles, bits) per op."""

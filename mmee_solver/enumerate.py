@@ -30,7 +30,9 @@ from mmee_solver.workload import Graph
 Floats = NDArray[np.float64]
 Key = tuple[Fraction, Fraction, Fraction, Fraction]
 CHUNK = 2048
-_ROUNDING = 1e-12  # relative; for products and sums that float64 cannot hold exactly
+_ROUNDING = 1e-12  # relative; of products and weighted sums in float64
+_EXACT = float(1 << 52)  # whole numbers below are exact in float64, and so are their sums
+_LARGE_ROUNDING = 1e-14  # relative; of sums of whole numbers that are not
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,14 @@ class Objective:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the search space, for the certificate."""
+    """What became of the search space, for the certificate.
+
+    ``trees`` and ``structures`` are the placements searched, ``tilings`` their tile sizes in all (classes
+    of equal tiles count once), ``candidates`` the same with every choice of array configurations.
+    ``bounded`` boxes of tilings were bounded, ``evaluated`` single candidates costed exactly;
+    ``pruned_capacity`` boxes cannot fit (or cost too much at their largest tiles), ``pruned_bound``
+    cannot beat the best.
+    """
 
     trees: int = 0
     structures: int = 0
@@ -268,8 +277,8 @@ class _Search:
         """Decide every tiling of every structure."""
         self.bounder = Bounder(self.encoding, sizes, self.accelerator, self.accelerator.buffer.capacity_bytes)
         self.sizes, self.rounds = sizes, 0
-        self.counts.tilings += sizes.count()
-        self.counts.candidates += len(self.encoding.structures)
+        if not self.traffic_only:
+            self._count(sizes)
         boxes, keys = self._bound(self.bounder.all_boxes())
         rounds = 0
         while len(boxes):
@@ -297,9 +306,18 @@ class _Search:
         last = {"energy": 2, "latency": 2}.get(self.objective.name, 3)
         first = 1 if self.objective.rounding else 0
         tied = np.ones(len(most), dtype=np.bool_)
+        tolerance = self._tolerance()
         for key, best in list(zip(keys, self.limit, strict=True))[first:last]:
-            tied &= key >= best
+            tied &= key >= best * (1 - tolerance)
         return np.where(tied, np.minimum(most, self.limit[last] - 1), most)
+
+    def _count(self, sizes: Tilings) -> None:
+        """Size of the space: tilings of all structures, and with every choice of configurations."""
+        lengths = sizes.length[sizes.number] - self.encoding.shared
+        tilings = sum(prod(int(length) for length in row) for row in lengths)
+        configs = prod(len(table.configs) for table in self.encoding.tables if table is not None)
+        self.counts.tilings += tilings
+        self.counts.candidates += tilings * configs
 
     def _bound(self, boxes: Boxes, capacity: Floats | None = None) -> tuple[Boxes, tuple[Floats, ...]]:
         """Contract and bound boxes, settle single tilings, try a few promising ones; return the rest."""
@@ -379,7 +397,22 @@ class _Search:
             first = np.maximum(first, each[0].min(axis=1))
             alive = each[0] <= self.limit[0] * (1 + self.objective.rounding)
             second = np.maximum(second, np.where(alive, each[1], np.inf).min(axis=1))
+        if self.objective.name == "weighted":
+            first = np.maximum(first, self._weighted_sum(linear, ops))
         return first, second, *keys[2:]
+
+    def _weighted_sum(self, linear: Linear, ops: list[OpFigures]) -> Floats:
+        """A bound of the weighted objective that is a sum over ops.
+
+        The latency is at least the cycles of all ops together, so each op adds at least the least
+        weighted sum of energy and cycles of one of its configurations.
+        """
+        per_energy = float(self.objective.energy_weight / self.scale)
+        per_cycle = float(self.objective.latency_weight)
+        total = per_energy * self.bounder.fixed_energy(linear)
+        for op in ops:
+            total = total + (per_energy * op.energy + per_cycle * op.cycles).min(axis=1)
+        return np.asarray(total)
 
     def _keys(self, figures: Figures) -> tuple[Floats, ...]:
         if self.traffic_only:
@@ -387,19 +420,35 @@ class _Search:
             return figures.dram, zero, zero, zero
         return self.objective.columns(figures, self.scale)
 
+    def _tolerance(self) -> float:
+        """Relative difference that float64 may owe to rounding: none as long as figures are below 2⁵²."""
+        largest = max((value for value in self.limit if np.isfinite(value)), default=0.0)
+        if self.objective.rounding and np.isfinite(self.limit[0]):
+            largest = max(value for value in self.limit[1:] if np.isfinite(value))
+        return 0.0 if largest < _EXACT else _LARGE_ROUNDING
+
     def _hopeless(self, keys: tuple[Floats, ...]) -> NDArray[np.bool_]:
-        """Boxes of which no tiling is better than the best, by lexicographic comparison of bounds."""
-        first, second, third, last = keys
-        b0, b1, b2, b3 = self.limit
-        slack = 0.0 if self.traffic_only else self.objective.rounding
+        """Boxes of which no tiling is better than the best, by lexicographic comparison of bounds.
+
+        A product or weighted sum (edp) is rounded, so equal ones are told apart by their parts: a box is
+        only dropped if it is no better in energy, latency and peak.
+        """
+        first, last = keys[0], keys[-1]
         if self.traffic_only:
-            return np.asarray(first >= b0)
-        later = (second > b1) | ((second == b1) & ((third > b2) | ((third == b2) & (last >= b3))))
-        if slack:
-            dominated = (second >= b1) & (third >= b2) & ((second > b1) | (third > b2) | (last >= b3))
-            near = np.abs(first - b0) <= slack * b0
-            return np.asarray((first > b0 * (1 + slack)) | (near & dominated))
-        return np.asarray((first > b0) | ((first == b0) & later))
+            return np.asarray(first >= self.limit[0])
+        tolerance = self._tolerance()
+        slack = self.objective.rounding or tolerance
+        above = [first > self.limit[0] * (1 + slack)]
+        equal = [~above[0] & (first >= self.limit[0] * (1 - slack))]
+        for key, best in zip(keys[1:3], self.limit[1:3], strict=True):
+            above.append(key > best * (1 + tolerance))
+            equal.append(~above[-1] & (key >= best * (1 - tolerance)))
+        if self.objective.rounding:
+            no_better = (above[1] | equal[1]) & (above[2] | equal[2])
+            dominated = no_better & (above[1] | above[2] | (last >= self.limit[3]))
+            return np.asarray(above[0] | (equal[0] & dominated))
+        tied = equal[2] & (last >= self.limit[3])
+        return np.asarray(above[0] | (equal[0] & (above[1] | (equal[1] & (above[2] | tied)))))
 
     def _linear_limit(self) -> tuple[Floats | None, float]:
         """A linear cost and its limit, for contraction."""
@@ -413,13 +462,22 @@ class _Search:
             least[0] + (table.macs * self.encoding.weights.mac if table else 0.0)
             for least, table in zip(self.bounder.least, self.encoding.tables, strict=True)
         )
-        if self.objective.name == "energy":
-            return self.bounder.form_weights, self.limit[0] - fixed
         if self.objective.name == "latency":
             weights = np.zeros(FORMS)
             weights[READ] = weights[WRITE] = self.bounder.dram_cycles / 8
             return weights, self.limit[0]
-        return None, np.inf
+        cycles = max(1.0, sum(least[1] for least in self.bounder.least))
+        return self.bounder.form_weights, self._most_energy(cycles) - fixed
+
+    def _most_energy(self, cycles: float) -> float:
+        """Energy that a better tiling can cost at most if it takes at least ``cycles``."""
+        if self.objective.name == "energy":
+            return self.limit[0]
+        most = self.limit[0] * (1 + _ROUNDING)
+        if self.objective.name == "edp":
+            return most / cycles
+        weight = float(self.objective.energy_weight / self.scale)
+        return (most - float(self.objective.latency_weight) * cycles) / weight
 
     def _split(self, boxes: Boxes) -> Boxes:
         """Halve each box along its widest axis, at the geometric mean of its tile sizes."""

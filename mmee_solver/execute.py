@@ -6,9 +6,8 @@ when a tile is alive. Row statistics (softmax, normalize) run online where the n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ from mmee_solver.numerics import (
 )
 from mmee_solver.roles import Roles, RowStep, group_roles, row_steps
 from mmee_solver.units import bits_to_bytes
-from mmee_solver.workload import Graph, Op
+from mmee_solver.workload import Graph, Op, Step
 
 Array = NDArray[np.float64]
 Ranges = dict[str, tuple[int, int]]
@@ -52,13 +51,12 @@ class Execution:
 
 @dataclass(slots=True)
 class _Tile:
-    """A tile in the buffer: where it starts along each dim, its values, its size in bytes."""
+    """A tile in the buffer: the ranges of all dims when it came, its values, its size in bytes."""
 
     tensor: str
-    start: dict[str, int]
+    ranges: Ranges
     values: Array
     size_bytes: int
-    moved: bool
 
 
 @dataclass(slots=True)
@@ -66,8 +64,9 @@ class _Run:
     graph: Graph
     roles: Roles
     dram: dict[str, Array]
-    rows: dict[tuple[str, str], RowStep]
+    rows: dict[tuple[str, str], tuple[RowStep, ...]]
     double_buffered: bool
+    made: dict[str, Array] = field(default_factory=dict)
     read_bits: dict[str, int] = field(default_factory=dict)
     write_bits: dict[str, int] = field(default_factory=dict)
     visited: set[tuple[str, tuple[tuple[int, int], ...]]] = field(default_factory=set)
@@ -108,16 +107,18 @@ def run_group(
         If a tensor is needed where it is not held, or a value is read before it is finished.
     """
     roles = group_roles(graph, group.ops)
+    rows: dict[tuple[str, str], tuple[RowStep, ...]] = {}
+    for row in row_steps(graph, group.ops):
+        rows[row.consumer, row.tensor] = (*rows.get((row.consumer, row.tensor), ()), row)
     run = _Run(
         graph=graph,
         roles=roles,
         dram={name: np.asarray(value, dtype=np.float64) for name, value in arrays.items()},
-        rows={(row.consumer, row.tensor): row for row in row_steps(graph, group.ops)},
+        rows=rows,
         double_buffered=double_buffered,
     )
-    for name in roles.leaving:
-        shape = tuple(graph.dims[dim] for dim in graph.tensors[name].dims)
-        run.dram[name] = np.full(shape, np.nan)
+    run.dram.update({name: _unknown(graph, name) for name in roles.leaving})
+    run.made.update({name: _unknown(graph, name) for name in roles.internal})
     _mark_online(run, group.nest, {dim: (0, size) for dim, size in graph.dims.items()}, {})
     _walk(run, group.nest, {dim: (0, size) for dim, size in graph.dims.items()}, {})
     finished = {name: _finish(run, name) for name in roles.leaving}
@@ -132,11 +133,15 @@ def run_group(
     return Execution(finished, traffic, run.peak)
 
 
+def _unknown(graph: Graph, tensor: str) -> Array:
+    return np.full([graph.dims[dim] for dim in graph.tensors[tensor].dims], np.nan)
+
+
 def _finish(run: _Run, name: str) -> Array:
     """Statistics of a leaving tensor travel beside it: apply what its rows still wait for."""
     op = next(op for op in run.graph.ops if op.output == name)
     value = Labelled(run.dram[name], run.graph.tensors[name].dims)
-    return apply_chain(run.graph, row_part(op), value, run.dram).values
+    return apply_chain(run.graph, row_part(op), value, _whole(run, row_part(op))).values
 
 
 def _mark_online(run: _Run, nest: Nest, ranges: Ranges, held: dict[str, Ranges]) -> None:
@@ -155,12 +160,11 @@ def _mark_online(run: _Run, nest: Nest, ranges: Ranges, held: dict[str, Ranges])
             _mark_online(run, item.body, inner, held)
         else:
             op = run.graph.op(item.op)
-            for name in op.inputs:
-                row = run.rows.get((op.name, name))
-                if row is None or name not in held:
-                    continue
-                low, high = held[name][row.step.axis]
-                if high - low < run.graph.dims[row.step.axis]:
+            for name in op.reads:
+                for row in run.rows.get((op.name, name), ()) if name in held else ():
+                    low, high = held[name][row.step.axis]
+                    if high - low == run.graph.dims[row.step.axis]:
+                        continue
                     if not row.deferrable:
                         raise MappingError(
                             f'"{name}" must span "{row.step.axis}": "{op.name}" cannot run '
@@ -219,12 +223,11 @@ def _bring(run: _Run, tensor: str, ranges: Ranges) -> _Tile:
         size += _statistics_bytes(run, tensor, ranges)
     run.alive += size
     run.peak = max(run.peak, run.alive)
-    start = {dim: ranges[dim][0] for dim in spec.dims}
-    return _Tile(tensor, start, values, size, streamed)
+    return _Tile(tensor, ranges, values, size)
 
 
 def _online_rows(run: _Run, tensor: str) -> list[RowStep]:
-    return [run.rows[key] for key in sorted(run.online) if run.graph.op(key[0]).output == tensor]
+    return [run.rows[key][0] for key in sorted(run.online) if run.graph.op(key[0]).output == tensor]
 
 
 def _statistics_bits(run: _Run, tensor: str, ranges: Ranges, first: bool) -> int:
@@ -253,30 +256,22 @@ def _release(run: _Run, tile: _Tile) -> None:
     if tile.tensor in run.roles.inputs or tile.tensor not in run.roles.leaving:
         return
     spec = run.graph.tensors[tile.tensor]
-    where = tuple(
-        slice(tile.start[dim], tile.start[dim] + extent)
-        for dim, extent in zip(spec.dims, tile.values.shape, strict=True)
-    )
+    where = _slices(run, tile.tensor, tile.ranges)
     run.dram[tile.tensor][where] = tile.values
     bits = tile.values.size * spec.bits
     run.write_bits[tile.tensor] = run.write_bits.get(tile.tensor, 0) + bits
     key = (f"{tile.tensor} left", tuple((part.start, part.stop) for part in where))
     if key in run.visited and tile.tensor not in run.roles.internal:
-        ranges = {dim: (part.start, part.stop) for dim, part in zip(spec.dims, where, strict=True)}
-        run.write_bits[tile.tensor] += _statistics_bits(run, tile.tensor, ranges, first=True)
+        run.write_bits[tile.tensor] += _statistics_bits(run, tile.tensor, tile.ranges, first=True)
     run.visited.add(key)
 
 
-def _part(run: _Run, tile: _Tile, ranges: Ranges, whole: str = "") -> Labelled:
-    """The part of a held tile under the current ranges; all of the tile along ``whole``."""
+def _part(run: _Run, tile: _Tile, ranges: Ranges) -> Labelled:
+    """The part of a held tile under some ranges."""
     dims = run.graph.tensors[tile.tensor].dims
-    where = tuple(
-        slice(None)
-        if dim == whole
-        else slice(ranges[dim][0] - tile.start[dim], ranges[dim][1] - tile.start[dim])
-        for dim in dims
-    )
-    return Labelled(tile.values[where], dims)
+    starts = [tile.ranges[dim][0] for dim in dims]
+    where = [slice(ranges[d][0] - start, ranges[d][1] - start) for d, start in zip(dims, starts, strict=True)]
+    return Labelled(tile.values[tuple(where)], dims)
 
 
 def _compute(run: _Run, item: Compute, ranges: Ranges, held: dict[str, _Tile]) -> None:
@@ -284,64 +279,94 @@ def _compute(run: _Run, item: Compute, ranges: Ranges, held: dict[str, _Tile]) -
     for name in op.tensors:
         if name not in held:
             raise MappingError(f'"{op.name}" needs "{name}", which is not held there')
+    tile = held[op.output]
+    own = run.graph.op_dims(op)
+    if any(ranges[dim][0] > tile.ranges[dim][0] for dim in ranges if dim not in own):
+        return  # recomputed under the hold of its output: the same values once more, which must not add up
     reduction = run.graph.reduction_dims(op)
     first = all(ranges[dim][0] == 0 for dim in reduction)
     last = all(ranges[dim][1] == run.graph.dims[dim] for dim in reduction)
-    target = _part(run, held[op.output], ranges)
+    target = _part(run, tile, ranges)
     deferred = [name for name in op.inputs if (op.name, name) in run.online]
-    operands = {name: _operand(run, op, name, ranges, held[name]) for name in op.inputs}
+    inputs = [_input(run, op, name, ranges, held[name]) for name in op.inputs]
     if deferred:
-        value = _accumulate_online(run, op, deferred[0], operands, ranges, target, (first, last))
+        value = _accumulate_online(run, op, deferred, inputs, ranges, target, (first, last))
     else:
-        value = einsum(op, [operands[name] for name in op.inputs], target.dims)
+        value = einsum(op, inputs, target.dims)
         if not first:
             value = Labelled(target.values + value.values, target.dims)
     if last:
-        parts = {name: _part(run, held[name], ranges) for name in op.operands}
-        value = apply_chain(run.graph, element_steps(op), value, parts)
+        steps = element_steps(op)
+        parts = {name: _read(run, op, name, ranges, held[name]) for step in steps for name in step.inputs}
+        value = apply_chain(run.graph, steps, value, parts)
+        if op.output in run.made:
+            run.made[op.output][_slices(run, op.output, ranges)] = value.aligned(target.dims)
     target.values[...] = value.values
 
 
-def _operand(run: _Run, op: Op, name: str, ranges: Ranges, tile: _Tile) -> Labelled:
+def _chain(run: _Run, name: str) -> tuple[Step, ...]:
+    """Steps that a tensor made in the group still waits for: its row statistics and what follows."""
+    maker = run.graph.producer(name) if name in run.roles.internal else None
+    return () if maker is None else row_part(run.graph.op(maker))
+
+
+def _whole(run: _Run, steps: Sequence[Step]) -> dict[str, Array]:
+    """Further operands of steps, whole; of one that is made in the group, what is finished of it."""
+    found = {}
+    for name in [name for step in steps for name in step.inputs]:
+        values = run.made[name] if name in run.made else run.dram[name]
+        chain = _chain(run, name)
+        whole = Labelled(values, run.graph.tensors[name].dims)
+        found[name] = apply_chain(run.graph, chain, whole, _whole(run, chain)).values
+    return found
+
+
+def _input(run: _Run, op: Op, name: str, ranges: Ranges, tile: _Tile) -> Labelled:
     """An input as the einsum sees it: with its prologue, and with row statistics unless deferred."""
-    maker = next((o for o in run.graph.ops if o.output == name), None)
-    chain = row_part(maker) if maker is not None and name in run.roles.internal else ()
-    chain += tuple(step for step in op.prologue if step.tensor == name)
-    row = run.rows.get((op.name, name))
-    if row is None:
-        return apply_chain(run.graph, chain, _part(run, tile, ranges), run.dram, ranges)
-    axis = row.step.axis
+    prologue = tuple(step for step in op.prologue if step.tensor == name)
+    return _read(run, op, name, ranges, tile, prologue)
+
+
+def _read(
+    run: _Run, op: Op, name: str, ranges: Ranges, tile: _Tile, prologue: tuple[Step, ...] = ()
+) -> Labelled:
+    """A part of a held tile after its row statistics, for which all of its rows are looked at."""
+    chain = _chain(run, name) + prologue
+    rows = run.rows.get((op.name, name), ())
     if (op.name, name) in run.online:
-        before = chain[: chain.index(row.step)]
-        return apply_chain(run.graph, before, _part(run, tile, ranges), run.dram, ranges)
-    spanned = {**ranges, axis: (0, run.graph.dims[axis])}
-    value = apply_chain(run.graph, chain, _part(run, tile, ranges, axis), run.dram, spanned)
-    where: list[Any] = [slice(*ranges[dim]) if dim == axis else slice(None) for dim in value.dims]
+        chain, rows = chain[: chain.index(rows[0].step)], ()
+    axes = {row.step.axis for row in rows}
+    spanned = {**ranges, **{axis: (0, run.graph.dims[axis]) for axis in axes}}
+    value = apply_chain(run.graph, chain, _part(run, tile, spanned), _whole(run, chain), spanned)
+    where = [slice(*ranges[dim]) if dim in axes else slice(None) for dim in value.dims]
     return Labelled(value.values[tuple(where)], value.dims)
 
 
 def _accumulate_online(
     run: _Run,
     op: Op,
-    carrier: str,
-    operands: dict[str, Labelled],
+    deferred: Sequence[str],
+    inputs: list[Labelled],
     ranges: Ranges,
     target: Labelled,
     ends: tuple[bool, bool],
 ) -> Labelled:
-    row = run.rows[op.name, carrier]
+    if len(deferred) > 1:
+        raise MappingError(f'"{op.name}" would run the statistics of {" and ".join(deferred)} online at once')
+    (carrier,) = deferred
+    (row,) = run.rows[op.name, carrier]
     shape = tuple(run.graph.dims[dim] for dim in target.dims)
     state = run.states.setdefault(op.name, OnlineState(row.step, shape))
-    maker = next((o for o in run.graph.ops if o.output == carrier), None)
-    chain = row_part(maker) if maker is not None and carrier in run.roles.internal else ()
-    chain += tuple(step for step in op.prologue if step.tensor == carrier)
+    chain = _chain(run, carrier) + tuple(step for step in op.prologue if step.tensor == carrier)
     after = chain[chain.index(row.step) + 1 :]
+    operands = _whole(run, after)
 
     def scale(value: Labelled) -> Labelled:
-        return apply_chain(run.graph, after, value, run.dram, ranges)
+        return apply_chain(run.graph, after, value, operands, ranges)
 
     where = tuple(slice(*ranges[dim]) for dim in target.dims)
-    inputs = [operands[name] for name in op.inputs]
-    place = op.inputs.index(carrier)
-    values = state.step(op, inputs, place, scale, target, where, ends, run.graph.dims[row.step.axis])
+    others = [dim for dim in run.graph.reduction_dims(op) if dim != row.step.axis]
+    counted = all(ranges[dim][0] == 0 for dim in others)
+    place, size = op.inputs.index(carrier), run.graph.dims[row.step.axis]
+    values = state.step(op, inputs, place, scale, target, where, (*ends, counted), size)
     return Labelled(values, target.dims)

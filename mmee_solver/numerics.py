@@ -193,24 +193,30 @@ class OnlineState:
         scale: Callable[[Labelled], Labelled],
         target: Labelled,
         where: tuple[slice, ...],
-        ends: tuple[bool, bool],
+        ends: tuple[bool, bool, bool],
         axis_size: int,
     ) -> Array:
-        """Add one part of the axis to the output under ``where``; finish it at the last part."""
-        first, last = ends
+        """Add one part of the axis to the output under ``where``; finish it at the last part.
+
+        ``ends`` says whether this is the first part of the sum, its last, and whether the part of the
+        axis is met for the first time: a loop over another reduction dim meets it again.
+        """
+        first, last, counted = ends
         if first:
             self.peak[where], self.total[where] = -np.inf, 0.0
             self.mean[where], self.weights[where] = 0.0, 0.0
         before = np.zeros(target.values.shape) if first else target.values
         if self.rule.kind == "softmax":
-            value = self._softmax(op, inputs, place, scale, target, where, before)
+            value = self._softmax(op, inputs, place, scale, target, where, before, counted)
             return value / self.total[where] if last else value
         part = inputs[place]
         value = before + self._multiply(op, inputs, place, scale(part), target)
-        self.total[where] += self._rows(part.values**2, part.dims, target)
+        if counted:
+            self.total[where] += self._rows(part.values**2, part.dims, target)
         if self.rule.function == "layernorm":
             ones = Labelled(np.ones_like(part.values), part.dims)
-            self.mean[where] += self._rows(part.values, part.dims, target)
+            if counted:
+                self.mean[where] += self._rows(part.values, part.dims, target)
             self.weights[where] += self._multiply(op, inputs, place, scale(ones), target)
         if not last:
             return value
@@ -238,6 +244,7 @@ class OnlineState:
         target: Labelled,
         where: tuple[slice, ...],
         before: Array,
+        counted: bool,
     ) -> Array:
         part = inputs[place]
         axis = part.dims.index(self.rule.axis)
@@ -251,7 +258,9 @@ class OnlineState:
         powers = np.exp(part.values - kept.aligned(part.dims))
         factor = np.exp(old - new)
         self.peak[where] = new
-        self.total[where] = self.total[where] * factor + self._rows(powers, part.dims, target)
+        self.total[where] *= factor
+        if counted:
+            self.total[where] += self._rows(powers, part.dims, target)
         before = np.where(np.isneginf(old), 0.0, before)
         added = self._multiply(op, inputs, place, scale(Labelled(powers, part.dims)), target)
         return before * factor + added

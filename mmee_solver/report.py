@@ -297,11 +297,11 @@ def _proof(mapping: Mapping, width: int) -> Iterator[Line]:
     )
     found = mapping.certificate
     parts = [
-        f"{found[key]:,} {word if found[key] != 1 else one}".replace(",", " ")
+        f"{_count(found[key])} {word if found[key] != 1 else one}"
         for key, one, word in (
             ("trees", "order tree", "order trees"),
             ("structures", "structure", "structures"),
-            ("tilings", "tiling", "tilings"),
+            ("candidates", "candidate", "candidates"),
             ("bounded", "box bounded", "boxes bounded"),
             ("evaluated", "evaluated exactly", "evaluated exactly"),
         )
@@ -312,6 +312,11 @@ def _proof(mapping: Mapping, width: int) -> Iterator[Line]:
     )
     for entry in (*asked, *searched):
         yield tuple(Piece(piece.text, "dim") for piece in entry)
+
+
+def _count(count: int) -> str:
+    """A count that a person can read: 13 185, or 3.1e18 beyond nine digits."""
+    return f"{count:,}".replace(",", " ") if count < 10**9 else f"{count:.1e}".replace("e+", "e")
 
 
 def _asked(options: Options) -> tuple[str, ...]:

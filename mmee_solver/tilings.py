@@ -148,10 +148,6 @@ class Tilings:
         """A number above every tile size that keeps keys apart."""
         return _KEY - 1
 
-    def count(self) -> int:
-        """Number of different tile sizes over all lists."""
-        return int(self.length.sum())
-
 
 def tilings(encoding: Encoding, mode: str, traffic_only: bool) -> Tilings:
     """Candidate sizes for every axis of an encoding.

@@ -214,14 +214,14 @@ def cut(pieces: Sequence[int], tile: int) -> tuple[int, ...]:
     return tuple(min(tile, piece - start) for piece in pieces for start in range(0, piece, tile))
 
 
-def group(rng: Random, graph: Graph, accelerator: Accelerator, ops: Sequence[str] = ()) -> Group:
-    """A random legal dataflow of some ops of a graph (all of them by default)."""
-    names = tuple(ops) or order(rng, graph)
-    made = nest(rng, graph, names)
-    arrays = {name: array(rng, graph, accelerator, graph.op(name)) for name in names}
-    shared = accelerator.array.shapes[0]
-    found = {name: replace(config, shape=config.shape or shared) for name, config in arrays.items() if config}
-    return Group(names, made, found)
+def group(rng: Random, graph: Graph, accelerator: Accelerator, *, legal: bool = True) -> Group:
+    """A random dataflow of all ops of a graph; if ``legal`` is not asked for, it may break any rule."""
+    names = order(rng, graph)
+    configs = {name: array(rng, graph, accelerator, graph.op(name)) for name in names}
+    pieces: Pieces = {dim: (size,) for dim, size in graph.dims.items()}
+    maker = _Maker(rng, graph, names, rng.randint(1, 9), rng.choice([0.3, 0.6, 0.8]), legal)
+    found = {name: config for name, config in configs.items() if config}
+    return Group(names, maker.items(names, pieces, set()), found)
 
 
 def order(rng: Random, graph: Graph) -> tuple[str, ...]:
@@ -243,6 +243,8 @@ class _Maker:
     graph: Graph
     ops: tuple[str, ...]
     loops: int
+    eager: float
+    strict: bool
     users: dict[str, set[str]] = field(init=False)
     internal: set[str] = field(init=False)
     leaving: set[str] = field(init=False)
@@ -264,12 +266,12 @@ class _Maker:
             wanted = [t for t in self.holdable(rest) if t not in held]
             needed = [t for t in self.graph.op(rest[0]).tensors if t not in held]
             action = self.rng.random()
-            if action < 0.35 and self.loops > 0:
+            if action < self.eager and self.loops > 0:
                 loop = self.loop(rest, pieces, held)
                 if loop is not None:
                     found.append(loop[0])
                     del rest[: loop[1]]
-            elif action < 0.75 and wanted:
+            elif action < 0.9 and wanted:
                 tensor = self.rng.choice(wanted)
                 held.add(tensor)
                 found.append(Hold(tensor))
@@ -283,18 +285,19 @@ class _Maker:
             tensor
             for tensor in sorted(self.users)
             if self.users[tensor] & set(rest)
-            and (tensor not in self.internal or self.users[tensor] <= set(rest))
+            and (not self.strict or tensor not in self.internal or self.users[tensor] <= set(rest))
         ]
 
     def loop(self, rest: Sequence[str], pieces: Pieces, held: set[str]) -> tuple[Loop, int] | None:
         """A loop over the next few ops, if it is legal."""
-        count = self.rng.randint(1, len(rest))
+        count = self.rng.choice([len(rest), self.rng.randint(1, len(rest))])
         inside = rest[:count]
-        dims = sorted({dim for tensor in self.users for dim in self.graph.tensors[tensor].dims})
+        known = inside if self.rng.random() < 0.8 else self.ops
+        dims = sorted({dim for name in known for dim in self.graph.op_dims(self.graph.op(name))})
         dim = self.rng.choice(dims)
         tile = self.rng.randint(1, self.graph.dims[dim])
         after = {**pieces, dim: cut(pieces[dim], tile)}
-        if not self.legal(inside, dim, len(after[dim]), len(pieces[dim]), held):
+        if self.strict and not self.legal(inside, dim, len(after[dim]), len(pieces[dim]), held):
             return None
         self.loops -= 1
         body = self.items(inside, after, held)
@@ -344,12 +347,6 @@ class _Maker:
                 )
                 found.append((tensor, steps[index].axis, online))
         return found
-
-
-def nest(rng: Random, graph: Graph, ops: Sequence[str]) -> Nest:
-    """A random legal nest of ops in that order."""
-    pieces: Pieces = {dim: (size,) for dim, size in graph.dims.items()}
-    return _Maker(rng, graph, tuple(ops), rng.randint(0, 8)).items(ops, pieces, set())
 
 
 def array(rng: Random, graph: Graph, accelerator: Accelerator, op: Op) -> ArrayConfig | None:

@@ -365,7 +365,6 @@ def test_as_a_module() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals")
-@pytest.mark.xfail(strict=False, reason="CP-SAT takes the handler away unless catch_sigint_signal is off")
 def test_ctrl_c_is_still_heard_after_cp_sat_ran() -> None:
     code = (
         "import os, signal, time\n"
