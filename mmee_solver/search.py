@@ -26,7 +26,8 @@ from mmee_solver.tilings import Tilings
 from mmee_solver.workload import Graph
 
 Floats = NDArray[np.float64]
-CHUNK = 2048
+CHUNK = 2048  # boxes split at once: bounds the memory
+DIVE = 256  # open boxes from which on a beam search for better values pays
 _EXACT = float(1 << 52)  # whole numbers below are exact in float64, and so are their sums
 _LARGE_ROUNDING = 1e-14  # relative; of sums of whole numbers that are not
 
@@ -117,7 +118,7 @@ class Search:
             if not self.traffic_only and rounds % 6 == 1:
                 self._drop_configurations(boxes)
             rounds += 1
-            if rounds >= 4 and rounds & (rounds - 1) == 0:
+            if len(boxes) >= DIVE and rounds & (rounds - 1) == 0:
                 self._dive(boxes, keys)
             order = np.lexsort(keys[::-1])
             chosen, rest = order[:CHUNK], order[CHUNK:]
@@ -429,9 +430,9 @@ class Search:
         if not len(boxes):
             return
         tried = greedy(self.bounder, boxes.take(np.lexsort(keys[::-1])[:most]))
-        for candidate in (tried, aligned(self.bounder, tried)):
-            found, linear, ops, found_keys = self._evaluate(candidate)
-            self._settle(found, linear, ops, found_keys, np.arange(len(found)))
+        both = Boxes.joined([tried, aligned(self.bounder, tried)])
+        found, linear, ops, found_keys = self._evaluate(both)
+        self._settle(found, linear, ops, found_keys, np.arange(len(found)))
 
 
 def _front(energy: Floats, cycles: Floats, bits: Floats) -> NDArray[np.int64]:
