@@ -74,6 +74,10 @@ class OpFigures:
     cycles: Floats
     bits: Floats
 
+    def take(self, which: NDArray[np.generic]) -> OpFigures:
+        """A selection of boxes."""
+        return OpFigures(self.energy[which], self.cycles[which], self.bits[which])
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -269,14 +273,13 @@ class Bounder:
         bits = sum(op.bits.min(axis=1) for op in ops)
         return self._figures(linear, np.asarray(energy), np.asarray(cycles), np.asarray(bits))
 
-    def per_configuration(self, linear: Linear, ops: Sequence[OpFigures], leaf: int) -> Figures:
-        """Bounds for each configuration of one op, the others at their best; figures are (B, n_configs)."""
-        others = [op for index, op in enumerate(ops) if index != leaf]
-        energy, cycles, bits = ops[leaf].energy, ops[leaf].cycles, ops[leaf].bits
-        for op in others:
-            energy = energy + op.energy.min(axis=1, keepdims=True)
-            cycles = cycles + op.cycles.min(axis=1, keepdims=True)
-            bits = bits + op.bits.min(axis=1, keepdims=True)
+    def choices(self, linear: Linear, ops: Sequence[OpFigures]) -> Figures:
+        """Bounds for every joint choice of active configurations; figures are (B, n_choices)."""
+        energy, cycles, bits = ops[0].energy, ops[0].cycles, ops[0].bits
+        for op in ops[1:]:
+            energy = _outer_sum(energy, op.energy)
+            cycles = _outer_sum(cycles, op.cycles)
+            bits = _outer_sum(bits, op.bits)
         return self._figures(linear, energy, cycles, bits)
 
     def _figures(self, linear: Linear, energy: Floats, cycles: Floats, bits: Floats) -> Figures:
@@ -429,6 +432,11 @@ class Bounder:
     def _monomials(query: Floats, quantity: Floats) -> Floats:
         """rint(exp(query @ log)): (B, M, A), (B, A) -> (B, M)."""
         return np.rint(np.exp((query @ np.log(quantity)[:, :, None])[:, :, 0]))
+
+
+def _outer_sum(first: Floats, second: Floats) -> Floats:
+    """All sums of a value of one array and one of the other, per box: (B, m), (B, n) -> (B, m·n)."""
+    return (first[:, :, None] + second[:, None, :]).reshape(len(first), -1)
 
 
 def _nested_pieces(size: Floats, outer: tuple[Floats, Floats], granule: Floats) -> Floats:

@@ -27,6 +27,7 @@ from mmee_solver.workload import Graph
 
 Floats = NDArray[np.float64]
 CHUNK = 2048  # boxes split at once: bounds the memory
+PAIRS = 1 << 20  # choices of configurations looked at together: bounds the memory
 DIVE = 256  # open boxes from which on a beam search for better values pays
 _EXACT = float(1 << 52)  # whole numbers below are exact in float64, and so are their sums
 _LARGE_ROUNDING = 1e-14  # relative; of sums of whole numbers that are not
@@ -208,46 +209,49 @@ class Search:
         if self.traffic_only or not len(boxes):
             return boxes, linear, None, keys
         ops = self.bounder.ops(view, linear)
-        keys = self._joint(linear, ops)
+        keys = self._keys(self.bounder.full(linear, ops))
         keep = np.flatnonzero(~self._hopeless(keys))
+        alive = len(keep)
+        if alive:
+            linear, keys = linear.take(keep), tuple(key[keep] for key in keys)
+            ops = [op.take(keep) for op in ops]
+            keys = self._joint(linear, ops, keys)
+            still = np.flatnonzero(~self._hopeless(keys))
+            linear, keys = linear.take(still), tuple(key[still] for key in keys)
+            ops, keep = [op.take(still) for op in ops], keep[still]
         if count:
             self.counts.pruned_bound += len(boxes) - len(keep)
-        linear = linear.take(keep)
-        ops = [OpFigures(op.energy[keep], op.cycles[keep], op.bits[keep]) for op in ops]
-        return boxes.take(keep), linear, ops, tuple(key[keep] for key in keys)
+        return boxes.take(keep), linear.take(np.arange(len(keep))), ops, tuple(k[: len(keep)] for k in keys)
 
-    def _joint(self, linear: Linear, ops: list[OpFigures]) -> tuple[Floats, ...]:
-        """Keys that know that energy and cycles of an op belong to one configuration.
+    def _joint(self, linear: Linear, ops: list[OpFigures], keys: tuple[Floats, ...]) -> tuple[Floats, ...]:
+        """Keys that know that energy and cycles belong to one choice of configurations.
 
-        A better tiling uses *some* configuration of each op, with the others no better than their
-        best. So the least first key over the configurations bounds the first key, and the least
-        second key over the configurations whose first key is not beaten bounds the second.
+        A better tiling uses *some* configuration of each op. So the least first key over all choices
+        bounds the first key; the least second key over the choices whose first key is not beaten bounds
+        the second, and so on: a later key only counts where all earlier ones are equal to the best.
         """
-        keys = self._keys(self.bounder.full(linear, ops))
+        needed = np.arange(len(keys[0]))
         if self.objective.name in ("dram", "energy"):
-            return keys
-        first, second = keys[0], keys[1]
-        for leaf in range(len(ops)):
-            each = self._keys(self.bounder.per_configuration(linear, ops, leaf))
-            first = np.maximum(first, each[0].min(axis=1))
-            alive = each[0] <= self.limit[0] * (1 + self.objective.rounding)
-            second = np.maximum(second, np.where(alive, each[1], np.inf).min(axis=1))
-        if self.objective.name == "weighted":
-            first = np.maximum(first, self._weighted_sum(linear, ops))
-        return first, second, *keys[2:]
+            tie = 1 if self.objective.name == "dram" else 0
+            tolerance = self._tolerance()
+            needed = np.flatnonzero(keys[tie] >= self.limit[tie] * (1 - tolerance))
+        found = [key.copy() for key in keys]
+        count = prod(op.energy.shape[1] for op in ops)
+        step = max(1, PAIRS // count)
+        for start in range(0, len(needed), step):
+            part = needed[start : start + step]
+            each = self._keys(self.bounder.choices(linear.take(part), [op.take(part) for op in ops]))
+            self._tighten(found, each, part)
+        return tuple(found)
 
-    def _weighted_sum(self, linear: Linear, ops: list[OpFigures]) -> Floats:
-        """A bound of the weighted objective that is a sum over ops.
-
-        The latency is at least the cycles of all ops together, so each op adds at least the least
-        weighted sum of energy and cycles of one of its configurations.
-        """
-        per_energy = float(self.objective.energy_weight / self.scale)
-        per_cycle = float(self.objective.latency_weight)
-        total = per_energy * self.bounder.fixed_energy(linear)
-        for op in ops:
-            total = total + (per_energy * op.energy + per_cycle * op.cycles).min(axis=1)
-        return np.asarray(total)
+    def _tighten(self, keys: list[Floats], each: tuple[Floats, ...], part: NDArray[np.int64]) -> None:
+        """Raise the keys of some boxes to the least over their choices, (B, n_choices)."""
+        slack = max(self.objective.rounding, self._tolerance())
+        able = np.ones(each[0].shape, dtype=np.bool_)
+        for key, values, best in zip(keys[:3], each[:3], self.limit[:3], strict=True):
+            least = np.where(able, values, np.inf).min(axis=1)
+            key[part] = np.maximum(key[part], least)
+            able &= values <= best * (1 + slack)
 
     def _keys(self, figures: Figures) -> tuple[Floats, ...]:
         if self.traffic_only:
