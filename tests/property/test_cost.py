@@ -61,7 +61,9 @@ def test_nested_counts_are_exact(size: int, tile: int, granule: int, extent: int
     assert found[0] == passes(size, extent, tile, granule)
 
 
-@given(SIZES, st.integers(1, 60), st.integers(0, 9), st.integers(1, 60), st.integers(0, 9), st.integers(1, 20))
+@given(
+    SIZES, st.integers(1, 60), st.integers(0, 9), st.integers(1, 60), st.integers(0, 9), st.integers(1, 20)
+)
 def test_nested_ranges_are_bounded(size: int, t: int, dt: int, g: int, dg: int, extent: int) -> None:
     t = min(t, size)
     outer = range(t, min(size, t + dt) + 1)
