@@ -20,6 +20,7 @@ from mmee_solver.tilings import Tilings, nested_count, passes_bound, steps_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+_BLOCK = 96
 _SLACK = 1e-12  # relative; rounding of float64 must never cut off a tiling that fits
 
 
@@ -338,7 +339,7 @@ class Bounder:
         if table is None:
             energy = rec * (read * weights.buffer_read_bit + write * weights.buffer_write_bit)
             return OpFigures(energy, np.zeros_like(energy), rec * (read + write))
-        monomials = np.rint(np.exp(features @ table.query))
+        monomials = np.rint(np.exp(_rows_product(features, table.query)))
         active = self.active[leaf]
         reads = np.full((len(rec), len(active)), read + table.constant_read_bits)
         writes = np.zeros_like(reads)
@@ -432,6 +433,12 @@ class Bounder:
     def _monomials(query: Floats, quantity: Floats) -> Floats:
         """rint(exp(query @ log)): (B, M, A), (B, A) -> (B, M)."""
         return np.rint(np.exp((query @ np.log(quantity)[:, :, None])[:, :, 0]))
+
+
+def _rows_product(rows: Floats, matrix: Floats) -> Floats:
+    """``rows @ matrix``, a block of rows at a time: small enough that BLAS starts no threads for it."""
+    blocks = [rows[start : start + _BLOCK] @ matrix for start in range(0, len(rows), _BLOCK)]
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
 
 def _outer_sum(first: Floats, second: Floats) -> Floats:

@@ -263,8 +263,9 @@ def _check_config(graph: Graph, accelerator: Accelerator, op: Op, config: ArrayC
     whole &= config.cols is None or config.cols[1] % config.shape[1] == 0
     if not whole or spread != accelerator.array.count:
         raise MappingError(f"{where} does not spread {accelerator.array.count} arrays of {config.shape}")
-    free = [dim for dim in dims if dim not in used]
-    if config.inner not in dims or (free and config.inner in used):
+    # a batch of one array maps nothing: it must not free a spatial dim for the inner one
+    free = [dim for dim in dims if dim not in used or config.batch == (dim, 1)]
+    if config.inner not in (free or dims):
         raise MappingError(f'{where} has the inner dim "{config.inner}"; expected one of {free or dims}')
     if stationary(graph, op, config.inner) not in accelerator.array.stationarity:
         raise MappingError(f"{where} is {stationary(graph, op, config.inner)} stationary")

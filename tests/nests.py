@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from random import Random
@@ -15,27 +15,16 @@ from mmee_solver.nest import ArrayConfig, Compute, Group, Hold, Item, Loop, Nest
 from mmee_solver.units import DTYPE_BITS
 from mmee_solver.workload import Graph, Op, Step, Tensor
 
-KINDS = (
-    *instances.KINDS,
-    "projection-attention",
-    "gate-up-down",
-    "residual-ffn",
-    "two-readers",
-    "chain",
-    "diamond",
-    "two-reductions",
-    "softmax-then-bias",
-    "softmax-gate",
-    "prologue-operand",
-    "scaled-online",
-    "two-statistics",
-)
 Pieces = dict[str, tuple[int, ...]]
 
 
 def graph(rng: Random, kind: str, computes: int = 400) -> Graph:
     """A folded graph of a kind: sizes from 1 to 7 that divide by little, a dtype of its own per tensor."""
-    made = instances.graph(rng, kind) if kind in instances.KINDS else _graph(rng, kind)
+    if kind in MAKERS:
+        spec, ops, outputs = MAKERS[kind](rng)
+        made = build(spec, {dim: 1 for dims in spec.values() for dim in dims}, *ops, outputs=outputs)
+    else:
+        made = instances.graph(rng, kind)
     sizes = {dim: rng.choice([1, 2, 3, 4, 5, 5, 6, 7, 7]) for dim in made.dims}
     while prod(sizes.values()) > computes:
         sizes[rng.choice([dim for dim, size in sizes.items() if size > 1])] -= 1
@@ -48,42 +37,30 @@ def graph(rng: Random, kind: str, computes: int = 400) -> Graph:
     return replace(made, dims=sizes, tensors=tensors)
 
 
-def _graph(rng: Random, kind: str) -> Graph:
-    spec, ops, outputs = {
-        "projection-attention": _projection_attention,
-        "gate-up-down": _gate_up_down,
-        "residual-ffn": _residual_ffn,
-        "two-readers": _two_readers,
-        "chain": _chain,
-        "diamond": _diamond,
-        "two-reductions": _two_reductions,
-        "softmax-then-bias": _softmax_then_bias,
-        "softmax-gate": _softmax_gate,
-        "prologue-operand": _prologue_operand,
-        "scaled-online": _scaled_online,
-        "two-statistics": _two_statistics,
-    }[kind](rng)
-    tensors = {name: Tensor(name, tuple(dims), "fp16") for name, dims in spec.items()}
-    sizes = {dim: 1 for dims in spec.values() for dim in dims}
-    return Graph(kind, sizes, tensors, tuple(ops), outputs)
+def build(
+    spec: dict[str, str], sizes: dict[str, int], *ops: Op, outputs: tuple[str, ...] = (), dtype: str = "fp16"
+) -> Graph:
+    """A graph whose tensors have dims of one letter each."""
+    tensors = {name: Tensor(name, tuple(dims), dtype) for name, dims in spec.items()}
+    return Graph("g", sizes, tensors, ops, outputs)
 
 
 Spec = tuple[dict[str, str], list[Op], tuple[str, ...]]
 SOFTMAX = Step("softmax", "softmax", axis="l")
 
 
-def _einsum(name: str, inputs: str, output: str, *steps: Step) -> Op:
+def einsum(name: str, inputs: str, output: str, *steps: Step) -> Op:
     """An einsum; steps with a tensor are prologues."""
     before = tuple(step for step in steps if step.tensor)
     after = tuple(step for step in steps if not step.tensor)
     return Op(name, "einsum", tuple(inputs.split()), output, epilogue=after, prologue=before)
 
 
-def _pointwise(function: str, *inputs: str, tensor: str = "") -> Step:
+def pointwise(function: str, *inputs: str, tensor: str = "") -> Step:
     return Step(function, "elementwise", function, inputs=inputs, tensor=tensor)
 
 
-def _normalize(rng: Random, axis: str, tensor: str = "") -> Step:
+def normalize(rng: Random, axis: str, tensor: str = "") -> Step:
     return Step("norm", "normalize", rng.choice(["rmsnorm", "layernorm"]), axis, tensor=tensor)
 
 
@@ -98,29 +75,29 @@ def _projection_attention(rng: Random) -> Spec:
         "V": h + "lj",
         "O": h + "ij",
     }
-    norm = [_normalize(rng, "e", "X")] if rng.random() < 0.5 else []
+    norm = [normalize(rng, "e", "X")] if rng.random() < 0.5 else []
     soft = [SOFTMAX] if rng.random() < 0.7 else []
-    ops = [_einsum("q", "X W", "Q", *norm), _einsum("qk", "Q K", "P", *soft), _einsum("pv", "P V", "O")]
+    ops = [einsum("q", "X W", "Q", *norm), einsum("qk", "Q K", "P", *soft), einsum("pv", "P V", "O")]
     return spec, ops, ()
 
 
 def _gate_up_down(rng: Random) -> Spec:
     spec = {"X": "me", "G": "ef", "U": "ef", "H": "mf", "Z": "mf", "D": "fn", "Y": "mn"}
-    norm = [_normalize(rng, "e", "X")] if rng.random() < 0.5 else []
+    norm = [normalize(rng, "e", "X")] if rng.random() < 0.5 else []
     ops = [
-        _einsum("gate", "X G", "H", *norm, _pointwise("silu")),
-        _einsum("up", "X U", "Z", *norm, _pointwise("mul", "H")),
-        _einsum("down", "Z D", "Y"),
+        einsum("gate", "X G", "H", *norm, pointwise("silu")),
+        einsum("up", "X U", "Z", *norm, pointwise("mul", "H")),
+        einsum("down", "Z D", "Y"),
     ]
     return spec, ops, ()
 
 
 def _residual_ffn(rng: Random) -> Spec:
     spec = {"X": "mk", "A": "kf", "H": "mf", "B": "fk", "c": "k", "Y": "mk"}
-    norm = [_normalize(rng, "k", "X")] if rng.random() < 0.7 else []
+    norm = [normalize(rng, "k", "X")] if rng.random() < 0.7 else []
     ops = [
-        _einsum("up", "X A", "H", *norm, _pointwise("gelu")),
-        _einsum("down", "H B", "Y", _pointwise("add", "X", "c")),
+        einsum("up", "X A", "H", *norm, pointwise("gelu")),
+        einsum("down", "H B", "Y", pointwise("add", "X", "c")),
     ]
     return spec, ops, ()
 
@@ -128,17 +105,17 @@ def _residual_ffn(rng: Random) -> Spec:
 def _two_readers(rng: Random) -> Spec:
     """Two ops read one softmax; its tensor may be wanted outside, too."""
     spec = {"Q": "ik", "K": "lk", "P": "il", "V": "lj", "O": "ij", "W": "ln", "R": "in"}
-    ops = [_einsum("qk", "Q K", "P", SOFTMAX), _einsum("pv", "P V", "O"), _einsum("pw", "P W", "R")]
+    ops = [einsum("qk", "Q K", "P", SOFTMAX), einsum("pv", "P V", "O"), einsum("pw", "P W", "R")]
     return spec, ops, ("P", "O", "R") if rng.random() < 0.3 else ()
 
 
 def _chain(rng: Random) -> Spec:
     spec = {"X": "mk", "A": "ka", "S": "ma", "B": "ab", "T": "mb", "C": "bc", "U": "mc", "D": "cn", "Y": "mn"}
     ops = [
-        _einsum("a", "X A", "S", _pointwise("relu")),
-        _einsum("b", "S B", "T"),
-        _einsum("c", "T C", "U", *([_normalize(rng, "b", "T")] if rng.random() < 0.5 else [])),
-        _einsum("d", "U D", "Y"),
+        einsum("a", "X A", "S", pointwise("relu")),
+        einsum("b", "S B", "T"),
+        einsum("c", "T C", "U", *([normalize(rng, "b", "T")] if rng.random() < 0.5 else [])),
+        einsum("d", "U D", "Y"),
     ]
     return spec, ops, ()
 
@@ -146,10 +123,10 @@ def _chain(rng: Random) -> Spec:
 def _diamond(rng: Random) -> Spec:
     spec = {"X": "mk", "A": "kf", "H": "mf", "B": "fn", "S": "mn", "C": "fn", "T": "mn", "E": "np", "Y": "mp"}
     ops = [
-        _einsum("a", "X A", "H"),
-        _einsum("b", "H B", "S"),
-        _einsum("c", "H C", "T", _pointwise("add", "S")),
-        _einsum("d", "T E", "Y"),
+        einsum("a", "X A", "H"),
+        einsum("b", "H B", "S"),
+        einsum("c", "H C", "T", pointwise("add", "S")),
+        einsum("d", "T E", "Y"),
     ]
     return spec, ops, ("H", "Y") if rng.random() < 0.3 else ()
 
@@ -157,14 +134,14 @@ def _diamond(rng: Random) -> Spec:
 def _two_reductions(rng: Random) -> Spec:
     """The consumer of a softmax also sums over a dim that the softmax lacks."""
     spec = {"Q": "ik", "K": "lk", "P": "il", "V": "lmj", "O": "ij"}
-    step = SOFTMAX if rng.random() < 0.5 else _normalize(rng, "l")
-    return spec, [_einsum("qk", "Q K", "P", step), _einsum("pv", "P V", "O")], ()
+    step = SOFTMAX if rng.random() < 0.5 else normalize(rng, "l")
+    return spec, [einsum("qk", "Q K", "P", step), einsum("pv", "P V", "O")], ()
 
 
 def _softmax_then_bias(rng: Random) -> Spec:
     """A bias after the softmax: statistics cannot wait for the end, the rows must be whole."""
     spec = {"Q": "ik", "K": "lk", "b": "l", "P": "il", "V": "lj", "O": "ij"}
-    ops = [_einsum("qk", "Q K", "P", SOFTMAX, _pointwise("add", "b")), _einsum("pv", "P V", "O")]
+    ops = [einsum("qk", "Q K", "P", SOFTMAX, pointwise("add", "b")), einsum("pv", "P V", "O")]
     return spec, ops, ()
 
 
@@ -172,9 +149,9 @@ def _softmax_gate(rng: Random) -> Spec:
     """A softmax that is an operand of another op's epilogue."""
     spec = {"Q": "ik", "K": "lk", "P": "il", "X": "im", "W": "ml", "Y": "il", "V": "lj", "O": "ij"}
     ops = [
-        _einsum("qk", "Q K", "P", SOFTMAX),
-        _einsum("gate", "X W", "Y", _pointwise("mul", "P")),
-        _einsum("pv", "P V", "O"),
+        einsum("qk", "Q K", "P", SOFTMAX),
+        einsum("gate", "X W", "Y", pointwise("mul", "P")),
+        einsum("pv", "P V", "O"),
     ]
     return spec, ops, ()
 
@@ -183,9 +160,9 @@ def _prologue_operand(rng: Random) -> Spec:
     """A prologue whose second operand is made inside the group."""
     spec = {"X": "mk", "A": "mp", "B": "pk", "G": "mk", "C": "kn", "Y": "mn", "D": "kq", "Z": "mq"}
     ops = [
-        _einsum("g", "A B", "G"),
-        _einsum("y", "X C", "Y", _pointwise("mul", "G", tensor="X")),
-        _einsum("z", "G D", "Z"),
+        einsum("g", "A B", "G"),
+        einsum("y", "X C", "Y", pointwise("mul", "G", tensor="X")),
+        einsum("z", "G D", "Z"),
     ]
     return spec, ops, ()
 
@@ -193,17 +170,34 @@ def _prologue_operand(rng: Random) -> Spec:
 def _scaled_online(rng: Random) -> Spec:
     """Scaling after row statistics commutes with the sum: it may run online."""
     spec = {"X": "mk", "g": "k", "s": "k", "A": "kn", "Y": "mn"}
-    rows = [_normalize(rng, "k", "X"), Step("softmax", "softmax", axis="k", tensor="X")]
-    before = [_pointwise("add", "s", tensor="X")] if rng.random() < 0.5 else []
-    ops = [_einsum("a", "X A", "Y", *before, rng.choice(rows), _pointwise("mul", "g", tensor="X"))]
+    rows = [normalize(rng, "k", "X"), Step("softmax", "softmax", axis="k", tensor="X")]
+    before = [pointwise("add", "s", tensor="X")] if rng.random() < 0.5 else []
+    ops = [einsum("a", "X A", "Y", *before, rng.choice(rows), pointwise("mul", "g", tensor="X"))]
     return spec, ops, ()
 
 
 def _two_statistics(rng: Random) -> Spec:
     """Two row-wise steps over two axes of one tensor: neither can run online."""
     spec = {"Q": "ik", "K": "lk", "P": "il", "V": "lj", "O": "ij"}
-    ops = [_einsum("qk", "Q K", "P", SOFTMAX, _normalize(rng, "i")), _einsum("pv", "P V", "O")]
+    ops = [einsum("qk", "Q K", "P", SOFTMAX, normalize(rng, "i")), einsum("pv", "P V", "O")]
     return spec, ops, ()
+
+
+MAKERS: dict[str, Callable[[Random], Spec]] = {
+    "projection-attention": _projection_attention,
+    "gate-up-down": _gate_up_down,
+    "residual-ffn": _residual_ffn,
+    "two-readers": _two_readers,
+    "chain": _chain,
+    "diamond": _diamond,
+    "two-reductions": _two_reductions,
+    "softmax-then-bias": _softmax_then_bias,
+    "softmax-gate": _softmax_gate,
+    "prologue-operand": _prologue_operand,
+    "scaled-online": _scaled_online,
+    "two-statistics": _two_statistics,
+}
+KINDS = (*instances.KINDS, *MAKERS)
 
 
 # --- nests -------------------------------------------------------------------------------------------

@@ -12,23 +12,22 @@ import pytest
 from mmee_solver.bounds import Bounder, Boxes, Figures
 from mmee_solver.cost import evaluate_group
 from mmee_solver.emit import emit
-from mmee_solver.encode import encode
+from mmee_solver.encode import Encoding, encode
 from mmee_solver.structures import GRANULE, SHARED, GroupSpace, Structure, structures
-from mmee_solver.tilings import tilings
+from mmee_solver.tilings import Tilings, tilings
 from mmee_solver.trees import order_trees
 from mmee_solver.workload import Graph
 
 
-def random_tiles(rng: Random, graph: Graph, structure: Structure) -> list[int]:
-    """A tile per axis: shared tiles below N, granules at most the tile that they cut."""
-    tiles: list[int] = []
-    for axis in structure.axes:
-        size = graph.dims[axis.dim]
-        most = size - 1 if axis.kind == SHARED else size
+def random_positions(rng: Random, encoding: Encoding, sizes: Tilings, number: int) -> np.ndarray:
+    """A position per axis in its list of sizes: shared tiles below N, granules at most what they cut."""
+    position = np.zeros(encoding.size.shape[1], dtype=np.int64)
+    for index, axis in enumerate(encoding.structures[number].axes):
+        most = int(sizes.length[sizes.number[number, index]]) - 1 - (axis.kind == SHARED)
         if axis.kind == GRANULE and axis.outer >= 0:
-            most = tiles[axis.outer]
-        tiles.append(rng.randint(1, most))
-    return tiles
+            most = int(position[axis.outer])  # both lists hold all sizes
+        position[index] = rng.randint(0, most)
+    return position
 
 
 def single_steps_run_online(structure: Structure, graph: Graph, tiles: list[int]) -> bool:
@@ -52,11 +51,11 @@ def test_figures_of_single_tilings_equal_the_scalar_model(seed: int) -> None:
     bounder = Bounder(encoding, sizes, accelerator, 1 << 40)
     for number in rng.sample(range(len(found)), min(12, len(found))):
         structure = found[number]
-        tiles = random_tiles(rng, graph, structure)
+        position = random_positions(rng, encoding, sizes, number)[None]
+        values = sizes.value(sizes.number[[number]], position)[0]
+        tiles = [int(value) for value in values[: len(structure.axes)]]
         if single_steps_run_online(structure, graph, tiles):
             continue
-        position = np.zeros((1, encoding.size.shape[1]), dtype=np.int64)
-        position[0, : len(tiles)] = np.array(tiles) - 1
         view = bounder.view(Boxes(np.array([number]), position, position))
         linear = bounder.linear(view)
         ops = bounder.ops(view, linear)
@@ -87,12 +86,11 @@ def test_a_box_bounds_every_tiling_in_it(seed: int) -> None:
     space = GroupSpace.of(graph, [op.name for op in graph.ops])
     found = [s for tree in order_trees(graph, [op.name for op in graph.ops]) for s in structures(space, tree)]
     encoding = encode(space, found, accelerator)
-    bounder = Bounder(encoding, tilings(encoding, "integer", traffic_only=False), accelerator, 1 << 40)
+    sizes = tilings(encoding, "integer", traffic_only=False)
+    bounder = Bounder(encoding, sizes, accelerator, 1 << 40)
     for number in rng.sample(range(len(found)), min(8, len(found))):
-        inside = [random_tiles(rng, graph, found[number]) for _ in range(6)]
-        width = encoding.size.shape[1]
-        positions = np.zeros((len(inside), width), dtype=np.int64)
-        positions[:, : len(inside[0])] = np.array(inside).reshape(len(inside), -1) - 1
+        inside = [random_positions(rng, encoding, sizes, number) for _ in range(6)]
+        positions = np.array(inside)
         low, high = positions.min(axis=0)[None], positions.max(axis=0)[None]
         box = _figures(bounder, Boxes(np.array([number]), low, high))
         many = np.full(len(inside), number)

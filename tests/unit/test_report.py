@@ -256,11 +256,11 @@ def test_ops_without_a_sum_run_on_the_vector_unit() -> None:
 def test_proof_says_how_much_was_searched() -> None:
     nest = [{"hold": "X"}, {"hold": "A"}, {"hold": "H"}, {"compute": "first"}, *SECOND[1:]]
     arrays = {"first": ("m", "f", "k"), "second": ("m", "n", "f")}
-    counts = {"trees": 1, "structures": 336, "candidates": 123456, "evaluated": 3, "space": "all"}
+    counts = {"trees": 1, "structures": 336, "candidates": 12345, "evaluated": 3, "space": "all"}
     text = page(_mapping(CHAIN, [(["first", "second"], nest, arrays)], certificate=counts), "g", "accel1")
     assert text.endswith(
         "\noptions  any tile size · fusion where it pays · recomputation allowed"
-        "\nproof    1 order tree · 336 structures · 123 456 candidates · 3 evaluated exactly"
+        "\nproof    1 order tree · 336 structures · 12 345 candidates · 3 evaluated exactly"
     )
 
 
