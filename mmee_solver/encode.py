@@ -30,7 +30,7 @@ from mmee_solver.arrays import OpTable, extents, op_table, uses_array
 from mmee_solver.roles import STATISTICS_BITS, RowStep
 from mmee_solver.structures import GRANULE, SHARED, GroupSpace, HoldAt, LoopAt, Structure
 from mmee_solver.units import exact
-from mmee_solver.workload import Graph, Op, vector_ops_per_element
+from mmee_solver.workload import Graph, Op
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -158,11 +158,7 @@ def sites(space: GroupSpace, structure: Structure) -> tuple[list[_Site], list[di
     """Holds of a structure with the axes above them, and the finest axis per dim of each leaf."""
     found: list[_Site] = []
     everywhere = tuple(range(len(structure.leaves)))
-    users = {
-        name: tuple(i for i, op in enumerate(space.ops) if name in op.tensors)
-        for op in space.ops
-        for name in op.tensors
-    }
+    users = space.users
     level: dict[str, int] = {}
     for entry in structure.shared:
         if isinstance(entry, HoldAt):
@@ -188,8 +184,8 @@ def _encode_one(space: GroupSpace, structure: Structure, accelerator: Accelerato
     found, finest = sites(space, structure)
     row = _Row([], {}, [0.0] * FORMS, [], finest)
     shared = _shared_level(structure)
-    for leaf, op in enumerate(space.ops):
-        lacking = frozenset(a for d, a in shared.items() if d not in graph.op_dims(op))
+    for leaf in range(len(space.ops)):
+        lacking = frozenset(a for d, a in shared.items() if d not in space.dims_of_ops[leaf])
         row.recompute.append(lacking)
         if lacking:
             row.steps.setdefault(lacking, [0.0] * FORMS)
@@ -271,11 +267,8 @@ def _vector_terms(
     space: GroupSpace, row: _Row, found: Sequence[_Site], leaf: int, lacking: frozenset[int]
 ) -> None:
     graph, op = space.graph, space.ops[leaf]
-    each = sum(step.vector_ops for step in op.epilogue)
-    if not uses_array(graph, op):
-        each += vector_ops_per_element(op.kind, op.function)
-    if each:
-        _add(row, lacking, VECTOR, float(each * graph.elements(op.output)))
+    if space.vector_work[leaf]:
+        _add(row, lacking, VECTOR, space.vector_work[leaf])
     for step in op.prologue:
         site = next(s for s in found if s.tensor == step.tensor and leaf in s.serves)
         work = float(step.vector_ops * graph.elements(step.tensor))

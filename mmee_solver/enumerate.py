@@ -82,7 +82,7 @@ def search_group(
     counts = Counts()
     trees = order_trees(graph, ops, options.recompute)
     recut = options.tiles == "divisors"
-    found = [structure for tree in trees for structure in structures(space, tree, recut)]
+    found = list(structures(space, trees, recut))
     counts.trees, counts.structures = len(trees), len(found)
     encoding = encode(space, found, accelerator)
     _check_feasible(graph, encoding, accelerator, ops)

@@ -27,6 +27,7 @@ from mmee_solver.workload import Graph
 
 Floats = NDArray[np.float64]
 CHUNK = 2048  # boxes split at once: bounds the memory
+FEW = 512  # boxes below which a round splits twice
 PAIRS = 1 << 20  # choices of configurations looked at together: bounds the memory
 DIVE = 256  # open boxes from which on a beam search for better values pays
 _EXACT = float(1 << 52)  # whole numbers below are exact in float64, and so are their sums
@@ -123,8 +124,8 @@ class Search:
                 self._dive(boxes, keys)
             order = np.lexsort(keys[::-1])
             chosen, rest = order[:CHUNK], order[CHUNK:]
-            capacity = np.tile(self._capacity(tuple(key[chosen] for key in keys)), 2)
-            children, child_keys = self._bound(self._split(boxes.take(chosen)), capacity)
+            capacity = self._capacity(tuple(key[chosen] for key in keys))
+            children, child_keys = self._bound(*self._divide(boxes.take(chosen), capacity))
             boxes = Boxes.joined([boxes.take(rest), children])
             keys = tuple(np.concatenate([old[rest], new]) for old, new in zip(keys, child_keys, strict=True))
             keep = ~self._hopeless(keys)
@@ -318,8 +319,19 @@ class Search:
         weight = float(self.objective.energy_weight / self.scale)
         return (most - float(self.objective.latency_weight) * cycles) / weight
 
+    def _divide(self, boxes: Boxes, capacity: Floats) -> tuple[Boxes, Floats]:
+        """Split boxes, several times over where they are few: a round costs about the same then."""
+        for _ in range(1 + (len(boxes) < FEW) + (len(boxes) < FEW // 8)):
+            boxes, capacity = self._split(boxes), np.tile(capacity, 2)
+            whole = np.flatnonzero((boxes.low <= boxes.high).all(axis=1))
+            boxes, capacity = boxes.take(whole), capacity[whole]
+        return boxes, capacity
+
     def _split(self, boxes: Boxes) -> Boxes:
-        """Halve each box along its widest axis, at the geometric mean of its tile sizes."""
+        """Halve each box along its widest axis, at the geometric mean of its tile sizes.
+
+        A single tiling gives itself and an empty box.
+        """
         low, high = self.bounder.values(boxes)
         width = np.log(high / low)
         axis = np.argmax(np.where(boxes.low < boxes.high, width, -1.0), axis=1)[:, None]

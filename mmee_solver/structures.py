@@ -22,14 +22,14 @@ Between whole private placements, :func:`_drop_dominated` compares symbol by sym
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise, permutations, product
 
 from mmee_solver.roles import Roles, RowStep, group_roles, row_steps
 from mmee_solver.trees import OrderTree
-from mmee_solver.workload import Graph, Op
+from mmee_solver.workload import Graph, Op, vector_ops_per_element
 
 SHARED, PRIVATE, GRANULE = "shared", "private", "granule"
 
@@ -96,9 +96,32 @@ class GroupSpace:
         names = {name for op in self.ops for name in op.tensors}
         return {name: frozenset(d for d in self.graph.tensors[name].dims if sizes[d] > 1) for name in names}
 
+    @cached_property
+    def users(self) -> Mapping[str, tuple[int, ...]]:
+        """The leaves that use each tensor."""
+        touched = [op.tensors for op in self.ops]
+        names = dict.fromkeys(name for tensors in touched for name in tensors)
+        return {n: tuple(i for i, tensors in enumerate(touched) if n in tensors) for n in names}
+
+    @cached_property
+    def dims_of_ops(self) -> tuple[tuple[str, ...], ...]:
+        """Every dim of each op."""
+        return tuple(self.graph.op_dims(op) for op in self.ops)
+
+    @cached_property
+    def vector_work(self) -> tuple[float, ...]:
+        """Vector operations of each op each time it is computed, without prologues."""
+        found = []
+        for op in self.ops:
+            each = sum(step.vector_ops for step in op.epilogue)
+            if op.kind != "einsum" or not self.graph.reduction_dims(op):
+                each += vector_ops_per_element(op.kind, op.function)
+            found.append(float(each * self.graph.elements(op.output)))
+        return tuple(found)
+
     def op_dims(self, leaf: int) -> tuple[str, ...]:
         """Dims of an op that a loop can cut."""
-        return tuple(d for d in self.graph.op_dims(self.ops[leaf]) if self.graph.dims[d] > 1)
+        return tuple(d for d in self.dims_of_ops[leaf] if self.graph.dims[d] > 1)
 
     def axes_of_rows(self, tensor: str, leaf: int | None = None) -> frozenset[str]:
         """Axes of row-wise steps that ops (or the op of one leaf) meet on a tensor from outside."""
@@ -122,36 +145,35 @@ class GroupSpace:
     @cached_property
     def externals(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Tensors that cross the group's border, each with the leaves that use it."""
-        names = dict.fromkeys(name for op in self.ops for name in op.tensors)
-        return tuple(
-            (name, tuple(i for i, op in enumerate(self.ops) if name in op.tensors))
-            for name in names
-            if name not in self.roles.internal
-        )
+        internal = self.roles.internal
+        return tuple((name, leaves) for name, leaves in self.users.items() if name not in internal)
 
 
-def structures(space: GroupSpace, tree: OrderTree, recut: bool = False) -> Iterator[Structure]:
-    """Every undominated placement of one order tree.
+def structures(space: GroupSpace, trees: Iterable[OrderTree], recut: bool = False) -> Iterator[Structure]:
+    """Every undominated placement of some order trees.
 
     Parameters
     ----------
     space : GroupSpace
-        Its ops in the order of the tree.
-    tree : OrderTree
+        Its ops in the order of the trees.
+    trees : iterable of OrderTree
         The shared loops.
     recut : bool
         Whether a granule may take sizes that a loop may not (rule 5).
     """
-    cache: dict[tuple[int, tuple[str, ...]], list[_Leaf]] = {}
-    for entries, body, private in _shared_layouts(space, tree):
-        options = []
-        for leaf, tensors in enumerate(private):
-            key = (leaf, tensors)
-            if key not in cache:
-                cache[key] = leaf_layouts(space, leaf, tree.shared, tensors, recut)
-            options.append(cache[key])
-        for choice in product(*options):
-            yield _assemble(space, tree, entries, body, choice)
+    # An op's private placements depend on which of its own dims are shared, not on their order.
+    cache: dict[tuple[int, frozenset[str], tuple[str, ...]], list[_Leaf]] = {}
+    for tree in trees:
+        own = [frozenset(tree.shared) & set(dims) for dims in space.dims_of_ops]
+        for entries, body, private in _shared_layouts(space, tree):
+            options = []
+            for leaf, tensors in enumerate(private):
+                key = (leaf, own[leaf], tensors)
+                if key not in cache:
+                    cache[key] = leaf_layouts(space, leaf, tree.shared, tensors, recut)
+                options.append(cache[key])
+            for choice in product(*options):
+                yield _assemble(space, tree, entries, body, choice)
 
 
 def _assemble(

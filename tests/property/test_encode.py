@@ -45,7 +45,7 @@ def test_figures_of_single_tilings_equal_the_scalar_model(seed: int) -> None:
     graph = instances.graph(rng, instances.KINDS[seed % len(instances.KINDS)], largest=9, looped=4)
     accelerator = instances.accelerator(rng, graph)
     space = GroupSpace.of(graph, [op.name for op in graph.ops])
-    found = [s for tree in order_trees(graph, [op.name for op in graph.ops]) for s in structures(space, tree)]
+    found = list(structures(space, order_trees(graph, [op.name for op in graph.ops])))
     encoding = encode(space, found, accelerator)
     sizes = tilings(encoding, "integer", traffic_only=False)
     bounder = Bounder(encoding, sizes, accelerator, 1 << 40)
@@ -84,7 +84,7 @@ def test_a_box_bounds_every_tiling_in_it(seed: int) -> None:
     graph = instances.graph(rng, instances.KINDS[seed % len(instances.KINDS)], largest=9, looped=4)
     accelerator = instances.accelerator(rng, graph)
     space = GroupSpace.of(graph, [op.name for op in graph.ops])
-    found = [s for tree in order_trees(graph, [op.name for op in graph.ops]) for s in structures(space, tree)]
+    found = list(structures(space, order_trees(graph, [op.name for op in graph.ops])))
     encoding = encode(space, found, accelerator)
     sizes = tilings(encoding, "integer", traffic_only=False)
     bounder = Bounder(encoding, sizes, accelerator, 1 << 40)

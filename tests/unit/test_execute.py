@@ -129,8 +129,9 @@ def test_an_operand_that_the_op_also_reads() -> None:
 
 
 def test_ops_without_sum_run_too() -> None:
-    graph = build({"S": "il", "P": "il", "c": "l", "R": "il"}, {"i": 3, "l": 4},
-        Op("s", "softmax", ("S",), "P", axis="l"), Op("f", "elementwise", ("P", "c"), "R", "add"))  # fmt: skip
+    softmax = Op("s", "softmax", ("S",), "P", axis="l")
+    add = Op("f", "elementwise", ("P", "c"), "R", "add")
+    graph = build({"S": "il", "P": "il", "c": "l", "R": "il"}, {"i": 3, "l": 4}, softmax, add)
     found = run(graph, Loop("i", 2, (Hold("P"), Hold("S"), Compute("s"), Hold("c"), Hold("R"), Compute("f"))))
     # c, 4 elements of 2 bytes, for both steps of i
     assert found.traffic == {"S": (24, 0), "c": (16, 0), "R": (0, 24)}
