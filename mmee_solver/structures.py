@@ -250,6 +250,10 @@ def _with_holds(
         if _breaks_span(space, name, users, loops):
             choices = [*places]
         options.append(choices)
+    for index in range(len(depths)):
+        able = [n for (n, _), choices in zip(space.externals, options, strict=True) if index in choices]
+        if not able or any(all(dim in free[n] for n in able) for dim in gaps[index + 1]):
+            return  # no choice fills this depth, or rule 2 drops every one that does
     for choice in product(*options):
         held = {
             index: [n for (n, _), c in zip(space.externals, choice, strict=True) if c == index]
