@@ -208,12 +208,17 @@ def cut(pieces: Sequence[int], tile: int) -> tuple[int, ...]:
     return tuple(min(tile, piece - start) for piece in pieces for start in range(0, piece, tile))
 
 
-def group(rng: Random, graph: Graph, accelerator: Accelerator, *, legal: bool = True) -> Group:
-    """A random dataflow of all ops of a graph; if ``legal`` is not asked for, it may break any rule."""
+def group(
+    rng: Random, graph: Graph, accelerator: Accelerator, *, legal: bool = True, once: bool = False
+) -> Group:
+    """A random dataflow of all ops of a graph.
+
+    If ``legal`` is not asked for, it may break any rule; ``once``: no path cuts a dim twice.
+    """
     names = order(rng, graph)
     configs = {name: array(rng, graph, accelerator, graph.op(name)) for name in names}
     pieces: Pieces = {dim: (size,) for dim, size in graph.dims.items()}
-    maker = _Maker(rng, graph, names, rng.randint(1, 9), rng.choice([0.3, 0.6, 0.8]), legal)
+    maker = _Maker(rng, graph, names, rng.randint(1, 9), rng.choice([0.3, 0.6, 0.8]), legal, once)
     found = {name: config for name, config in configs.items() if config}
     return Group(names, maker.items(names, pieces, set()), found)
 
@@ -239,6 +244,7 @@ class _Maker:
     loops: int
     eager: float
     strict: bool
+    once: bool
     users: dict[str, set[str]] = field(init=False)
     internal: set[str] = field(init=False)
     leaving: set[str] = field(init=False)
@@ -290,6 +296,8 @@ class _Maker:
         dims = sorted({dim for name in known for dim in self.graph.op_dims(self.graph.op(name))})
         dim = self.rng.choice(dims)
         tile = self.rng.randint(1, self.graph.dims[dim])
+        if self.once and len(pieces[dim]) > 1:
+            return None
         after = {**pieces, dim: cut(pieces[dim], tile)}
         if self.strict and not self.legal(inside, dim, len(after[dim]), len(pieces[dim]), held):
             return None

@@ -1,123 +1,307 @@
-"""The monotonicity that the search relies on, against plain counting."""
+"""What the search takes for granted about costs: what grows, what falls, and that its bounds hold.
+
+The rules of :mod:`mmee_solver.structures`, the boxes of :mod:`mmee_solver.bounds` and the lists of
+:mod:`mmee_solver.tilings` are exact only because of these.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from math import ceil
 from random import Random
 
+import nests
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mmee_solver.accelerator import Accelerator
 from mmee_solver.bounds import _nested_passes, _nested_pieces
-from mmee_solver.tilings import (
-    divisors,
-    nested_count,
-    passes_bound,
-    step_classes,
-    steps_of,
-    undominated_tiles,
-)
+from mmee_solver.cost import Metrics, evaluate_group
+from mmee_solver.nest import Compute, Group, Hold, Item, Loop, Nest, computes
+from mmee_solver.tilings import nested_count, passes_bound, step_classes, steps_of
 from mmee_solver.trace import count_pieces, cut
-from mmee_solver.units import ceil_div
+from mmee_solver.workload import Graph
 
 
-def passes(size: int, extent: int, *tiles: int) -> int:
-    """Passes of a dim cut by tiles one after the other, counted piece by piece."""
-    pieces = ((size, 1),)
+def draw(kind: str, seed: int, *, once: bool = False) -> tuple[Random, Graph, Accelerator, Group]:
+    rng = Random(f"{kind} {seed}")
+    graph = nests.graph(rng, kind)
+    accelerator = nests.accelerator(rng, graph)
+    if rng.random() < 0.5:
+        array = replace(accelerator.array, pipeline="systolic")
+        accelerator = replace(accelerator, array=array)
+    return rng, graph, accelerator, nests.group(rng, graph, accelerator, once=once)
+
+
+def variants(nest: Nest, change: Callable[[Nest, int], Iterator[Nest]]) -> Iterator[Nest]:
+    """Every nest that differs in one item; ``change`` gives the new lists for a list and a position."""
+    for index, item in enumerate(nest):
+        yield from change(nest, index)
+        if isinstance(item, Loop):
+            for body in variants(item.body, change):
+                yield (*nest[:index], replace(item, body=body), *nest[index + 1 :])
+
+
+def cost(graph: Graph, accelerator: Accelerator, group: Group, nest: Nest) -> Metrics:
+    return evaluate_group(graph, accelerator, replace(group, nest=nest))
+
+
+def some(rng: Random, found: Iterator[Nest], most: int = 6) -> list[Nest]:
+    listed = list(found)
+    return rng.sample(listed, min(most, len(listed)))
+
+
+EVERY = pytest.mark.parametrize("kind", nests.KINDS)
+SEEDS = range(8)
+
+
+# --- nests -------------------------------------------------------------------------------------------
+
+
+@EVERY
+def test_cutting_below_all_holds_never_lowers_a_cost(kind: str) -> None:
+    for seed in SEEDS:
+        rng, graph, accelerator, group = draw(kind, seed)
+        before = cost(graph, accelerator, group, group.nest)
+
+        for nest in some(rng, variants(group.nest, partial(finer, graph))):
+            after = cost(graph, accelerator, group, nest)
+            # nothing that a hold decides has changed
+            assert after.traffic == before.traffic
+            assert after.peak_buffer_bytes == before.peak_buffer_bytes
+            assert (after.macs, after.vector_ops) == (before.macs, before.vector_ops)
+            # and the arrays, with their fills, and the buffer work no less
+            assert after.array_cycles >= before.array_cycles
+            assert after.buffer_read_bytes >= before.buffer_read_bytes
+            assert after.buffer_write_bytes >= before.buffer_write_bytes
+            assert after.energy.total >= before.energy.total
+            assert after.latency_cycles >= before.latency_cycles
+
+
+def finer(graph: Graph, nest: Nest, index: int) -> Iterator[Nest]:
+    """Put a loop directly around a compute."""
+    item = nest[index]
+    if isinstance(item, Compute):
+        for dim in graph.op_dims(graph.op(item.op)):
+            for tile in range(1, graph.dims[dim] + 1):
+                yield (*nest[:index], Loop(dim, tile, (item,)), *nest[index + 1 :])
+
+
+@EVERY
+def test_a_larger_tile_never_raises_traffic_nor_vector_work(kind: str) -> None:
+    for seed in SEEDS:
+        rng, graph, accelerator, group = draw(kind, seed, once=True)
+        before = cost(graph, accelerator, group, group.nest)
+
+        for nest in some(rng, variants(group.nest, partial(larger, graph))):
+            after = cost(graph, accelerator, group, nest)
+            for tensor, (read, written) in before.traffic.items():
+                assert after.traffic[tensor][0] <= read
+                assert after.traffic[tensor][1] <= written
+            assert after.vector_ops <= before.vector_ops
+            assert after.macs <= before.macs
+            if not any(step.axis for op in graph.ops for step in (*op.prologue, *op.epilogue)):
+                # without online statistics, which are gone with the last cut of their axis
+                assert after.peak_buffer_bytes >= before.peak_buffer_bytes
+
+
+def larger(graph: Graph, nest: Nest, index: int) -> Iterator[Nest]:
+    """Take larger steps in a loop."""
+    item = nest[index]
+    if isinstance(item, Loop):
+        for tile in range(item.tile + 1, graph.dims[item.dim] + 1):
+            yield (*nest[:index], replace(item, tile=tile), *nest[index + 1 :])
+
+
+@EVERY
+def test_a_hold_further_in_never_lowers_traffic(kind: str) -> None:
+    for seed in SEEDS:
+        rng, graph, accelerator, group = draw(kind, seed)
+        before = cost(graph, accelerator, group, group.nest)
+        for nest in some(rng, variants(group.nest, partial(deeper, graph))):
+            after = cost(graph, accelerator, group, nest)
+            for tensor, (read, written) in before.traffic.items():
+                assert after.traffic[tensor][0] >= read
+                assert after.traffic[tensor][1] >= written
+
+
+def deeper(graph: Graph, nest: Nest, index: int) -> Iterator[Nest]:
+    """Move a hold into the one loop of its list that uses it."""
+    hold = nest[index]
+    if isinstance(hold, Hold):
+        users = [i for i in range(index + 1, len(nest)) if uses(graph, nest[i], hold.tensor)]
+        if len(users) == 1 and isinstance(nest[users[0]], Loop):
+            loop = nest[users[0]]
+            assert isinstance(loop, Loop)
+            inner = replace(loop, body=(hold, *loop.body))
+            yield (*nest[:index], *nest[index + 1 : users[0]], inner, *nest[users[0] + 1 :])
+
+
+def uses(graph: Graph, item: Item, tensor: str) -> bool:
+    return any(tensor in graph.op(name).tensors for name in computes((item,)))
+
+
+@EVERY
+def test_a_hold_directly_below_a_loop_that_its_tensor_lacks_may_go_up(kind: str) -> None:
+    """Rule 1 of structures: no figure grows, as the tensor was alive during the whole body anyway."""
+    for seed in SEEDS:
+        rng, graph, accelerator, group = draw(kind, seed)
+        before = cost(graph, accelerator, group, group.nest)
+
+        for nest in some(rng, variants(group.nest, partial(higher, graph))):
+            after = cost(graph, accelerator, group, nest)
+            assert after.dram_read_bytes <= before.dram_read_bytes
+            assert after.dram_write_bytes <= before.dram_write_bytes
+            assert after.peak_buffer_bytes <= before.peak_buffer_bytes
+            assert after.vector_ops <= before.vector_ops
+            assert after.array_cycles == before.array_cycles
+            assert after.energy.total <= before.energy.total
+            assert after.latency_cycles <= before.latency_cycles
+
+
+def higher(graph: Graph, nest: Nest, index: int) -> Iterator[Nest]:
+    """Move a hold that lives as long as its loop's body above the loop, if its tensor lacks the dim."""
+    loop = nest[index]
+    if not isinstance(loop, Loop) or not isinstance(loop.body[0], Hold):
+        return
+    hold, others = loop.body[0], (*nest[:index], *nest[index + 1 :])
+    alone = not any(uses(graph, item, hold.tensor) for item in others)
+    throughout = uses(graph, loop.body[-1], hold.tensor)
+    if alone and throughout and loop.dim not in graph.tensors[hold.tensor].dims:
+        yield (*nest[:index], hold, replace(loop, body=loop.body[1:]), *nest[index + 1 :])
+
+
+# --- counts of one dim -------------------------------------------------------------------------------
+
+
+def f(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float64)
+
+
+def passes(size: int, tiles: tuple[int, ...], extent: int) -> int:
+    pieces = [size]
     for tile in tiles:
-        pieces = cut(pieces, tile)
-    return sum(count * ceil_div(length, extent) for length, count in pieces)
+        pieces = list(nests.cut(pieces, tile))
+    return sum(ceil(piece / extent) for piece in pieces)
 
 
-def one(value: float) -> np.ndarray:
-    return np.array([float(value)])
+sizes = st.integers(1, 60)
+extents = st.integers(1, 24)
 
 
-SIZES = st.integers(1, 60)
+@st.composite
+def ranges(draw: st.DrawFn) -> tuple[int, int, int]:
+    size = draw(sizes)
+    low = draw(st.integers(1, size))
+    return size, low, draw(st.integers(low, size))
 
 
-@given(SIZES, st.integers(1, 60), st.integers(1, 20))
-def test_passes_of_one_tile_are_exact(size: int, tile: int, extent: int) -> None:
-    tile = min(tile, size)
-    found = passes_bound(one(size), one(tile), one(tile), one(extent))
-    assert found[0] == passes(size, extent, tile)
-    assert steps_of(one(size), one(tile))[0] == count_pieces(cut(((size, 1),), tile))
+@settings(deadline=None)
+@given(sizes, st.integers(1, 60))
+def test_cut_is_what_a_loop_does(size: int, tile: int) -> None:
+    pieces = nests.cut([size], tile)
+    found = cut(((size, 1),), tile)
+    assert found == tuple((e, pieces.count(e)) for e in sorted(set(pieces), reverse=True))
+    assert count_pieces(found) == steps_of(f(size), f(tile)) == ceil(size / tile)
 
 
-@given(SIZES, st.integers(1, 60), st.integers(0, 20), st.integers(1, 20))
-def test_passes_of_a_range_are_bounded(size: int, low: int, width: int, extent: int) -> None:
-    low = min(low, size)
-    high = min(size, low + width)
-    bound = passes_bound(one(size), one(low), one(high), one(extent))[0]
-    assert bound <= min(passes(size, extent, tile) for tile in range(low, high + 1))
+@settings(deadline=None)
+@given(sizes, st.integers(1, 60), st.integers(1, 60), extents)
+def test_nested_count_is_what_two_loops_do(size: int, tile: int, granule: int, extent: int) -> None:
+    pieces = cut(cut(((size, 1),), tile), granule)
+    small = min(granule, tile, size)
+    outer = min(tile, size)
+    found = nested_count(f(size), f(outer), f(small), f(extent))
+    assert found == sum(count * ceil(length / extent) for length, count in pieces)
+    assert nested_count(f(size), f(outer), f(small), f(small)) == count_pieces(pieces)
 
 
-@given(SIZES, st.integers(1, 60), st.integers(1, 60), st.integers(1, 20))
-def test_nested_counts_are_exact(size: int, tile: int, granule: int, extent: int) -> None:
-    tile = min(tile, size)
-    granule = min(granule, tile)
-    found = nested_count(one(size), one(tile), one(granule), one(extent))
-    assert found[0] == passes(size, extent, tile, granule)
+@settings(deadline=None)
+@given(sizes, st.integers(1, 60), st.integers(1, 60), extents)
+def test_a_second_cut_saves_neither_steps_nor_passes(size: int, tile: int, granule: int, extent: int) -> None:
+    assert passes(size, (tile, granule), extent) >= passes(size, (tile,), extent)
+    assert passes(size, (tile, granule), size) >= passes(size, (tile,), size)
+    assert passes(size, (tile, granule), size) >= passes(size, (granule,), size)
 
 
-@given(
-    SIZES, st.integers(1, 60), st.integers(0, 9), st.integers(1, 60), st.integers(0, 9), st.integers(1, 20)
-)
-def test_nested_ranges_are_bounded(size: int, t: int, dt: int, g: int, dg: int, extent: int) -> None:
-    t = min(t, size)
-    outer = range(t, min(size, t + dt) + 1)
-    g = min(g, t)
-    inner = range(g, g + dg + 1)
-    pairs = [(a, b) for a in outer for b in inner if b <= a]
-    ends = (one(outer[0]), one(outer[-1]))
-    bound = _nested_passes(one(size), ends, (one(inner[0]), one(inner[-1])), one(extent))[0]
-    assert bound <= min(passes(size, extent, a, b) for a, b in pairs)
-    top = min(inner[-1], outer[-1])
-    pieces = _nested_pieces(one(size), ends, one(top))[0]
-    assert pieces <= min(passes(size, size, a, b) for a, b in pairs)
+@settings(deadline=None)
+@given(ranges(), extents)
+@example((10, 6, 8), 4)
+def test_passes_bound_is_no_more_than_any_tile_of_the_range(
+    limits: tuple[int, int, int], extent: int
+) -> None:
+    size, low, high = limits
+    bound = passes_bound(f(size), f(low), f(high), f(extent))[0]
+    assert bound <= min(passes(size, (tile,), extent) for tile in range(low, high + 1))
+    for tile in (low, high):
+        single = passes_bound(f(size), f(tile), f(tile), f(extent))[0]
+        assert single == passes(size, (tile,), extent)
 
 
-@given(SIZES, st.integers(1, 60), st.integers(1, 60), st.integers(1, 20))
-def test_cutting_finer_never_saves(size: int, tile: int, granule: int, extent: int) -> None:
-    tile = min(tile, size)
-    once = cut(((size, 1),), tile)
-    assert count_pieces(cut(once, granule)) >= count_pieces(once)
-    assert passes(size, extent, tile, granule) >= passes(size, extent, tile)
-    assert passes(size, extent, tile) >= passes(size, extent)
+@st.composite
+def nested(draw: st.DrawFn) -> tuple[int, tuple[int, int], tuple[int, int]]:
+    """A size, a range of outer tiles, and a range of granules that do not exceed every outer tile."""
+    size, low, high = draw(ranges())
+    least = draw(st.integers(1, high))
+    return size, (low, high), (least, draw(st.integers(least, size)))
 
 
-@given(SIZES)
-def test_step_classes_are_the_least_tiles(size: int) -> None:
-    steps = {tile: ceil_div(size, tile) for tile in range(1, size + 1)}
-    least = {count: min(t for t in steps if steps[t] == count) for count in steps.values()}
-    assert step_classes(size) == tuple(sorted(least.values()))
-    assert divisors(size) == tuple(t for t in steps if size % t == 0)
+def pairs(outer: tuple[int, int], inner: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """Outer tiles with the granules that cut them."""
+    for tile in range(outer[0], outer[1] + 1):
+        for granule in range(inner[0], min(inner[1], tile) + 1):
+            yield tile, granule
 
 
-@given(SIZES, st.sets(st.integers(1, 16), max_size=4))
-def test_undominated_tiles_leave_no_better_one_out(size: int, extents: set[int]) -> None:
-    extents = {1, *extents}
-    kept = undominated_tiles(size, tuple(sorted(extents)))
-
-    def figures(tile: int) -> list[int]:
-        return [ceil_div(size, tile), *(passes(size, s, tile) for s in sorted(extents))]
-
-    for tile in range(1, size + 1):
-        assert any(
-            t <= tile and all(a <= b for a, b in zip(figures(t), figures(tile), strict=True)) for t in kept
-        )
-    for index, tile in enumerate(kept):
-        for smaller in kept[:index]:
-            assert any(a > b for a, b in zip(figures(smaller), figures(tile), strict=True))
+@settings(max_examples=300, deadline=None)
+@given(nested(), extents)
+def test_nested_passes_bound_every_pair_of_the_ranges(
+    limits: tuple[int, tuple[int, int], tuple[int, int]], extent: int
+) -> None:
+    size, outer, inner = limits
+    bound = _nested_passes(f(size), (f(outer[0]), f(outer[1])), (f(inner[0]), f(inner[1])), f(extent))[0]
+    assert bound <= min(passes(size, pair, extent) for pair in pairs(outer, inner))
+    tile, granule = next(pairs(outer, inner))
+    single = _nested_passes(f(size), (f(tile), f(tile)), (f(granule), f(granule)), f(extent))[0]
+    assert single == passes(size, (tile, granule), extent)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_large_sizes_are_exact_in_floating_point(seed: int) -> None:
-    rng = Random(seed)
-    size = rng.randint(1 << 20, 1 << 24)
-    tile = rng.randint(1, size)
-    granule, extent = rng.randint(1, tile), rng.randint(1, 512)
-    assert passes_bound(one(size), one(tile), one(tile), one(extent))[0] == passes(size, extent, tile)
-    found = nested_count(one(size), one(tile), one(granule), one(extent))[0]
-    assert found == passes(size, extent, tile, granule)
+@settings(max_examples=300, deadline=None)
+@given(nested())
+def test_nested_pieces_bound_every_pair_of_the_ranges(
+    limits: tuple[int, tuple[int, int], tuple[int, int]],
+) -> None:
+    size, outer, inner = limits
+    bound = _nested_pieces(f(size), (f(outer[0]), f(outer[1])), f(inner[1]))[0]
+    assert bound <= min(passes(size, pair, size) for pair in pairs(outer, inner))
+
+
+@settings(deadline=None)
+@given(st.integers(1, 3000))
+def test_step_classes_are_the_smallest_tiles_of_equal_steps(size: int) -> None:
+    found = step_classes(size)
+    assert list(found) == sorted({-(-size // -(-size // tile)) for tile in range(1, size + 1)})
+
+
+@pytest.mark.slow
+def test_bounds_hold_for_all_small_sizes() -> None:
+    for size in range(1, 15):
+        for low in range(1, size + 1):
+            for high in range(low, size + 1):
+                for least in range(1, high + 1):
+                    for most in range(least, size + 1):
+                        for extent in (1, 2, 3, 5, 8):
+                            check(size, (low, high), (least, most), extent)
+
+
+def check(size: int, outer: tuple[int, int], inner: tuple[int, int], extent: int) -> None:
+    every = list(pairs(outer, inner))
+    ends = (f(outer[0]), f(outer[1]))
+    bound = _nested_passes(f(size), ends, (f(inner[0]), f(inner[1])), f(extent))[0]
+    assert bound <= min(passes(size, pair, extent) for pair in every)
+    bound = _nested_pieces(f(size), ends, f(inner[1]))[0]
+    assert bound <= min(passes(size, pair, size) for pair in every)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
-
 import pytest
 
 from mmee_solver.accelerator import Accelerator, Array, Buffer, Dram, Vector
@@ -78,8 +76,5 @@ def test_cutting_a_spatial_dim_pads_every_piece() -> None:
 
 
 def test_fills_of_a_prime_size() -> None:
-    m, n, k = 61, 67, 71
-    assert array_cycles(matmul(m, n, k), "input", ("m", 7)) == (
-        # 61 = 8 · 7 + 5: nine pieces of one pass each, k in ⌈71/32⌉ passes, n = 67 cycles + 94
-        9 * ceil(k / 32) * (n + 94)
-    )
+    # 61 = 8 · 7 + 5: nine pieces of one pass each; k in ⌈71/32⌉ = 3 passes, of n = 67 cycles and 94 of fill
+    assert array_cycles(matmul(61, 67, 71), "input", ("m", 7)) == 9 * 3 * (67 + 94)

@@ -112,7 +112,7 @@ def encoding(sizes: dict[str, int], accelerator: Accelerator = ACCELERATOR) -> E
     graph = build({"X": "mk", "A": "kn", "Y": "mn"}, sizes, einsum("a", "X A", "Y"))
     space = GroupSpace.of(graph, ["a"])
     (tree,) = order_trees(graph, ["a"])
-    return encode(space, list(structures(space, tree)), accelerator)
+    return encode(space, list(structures(space, [tree], recut=True)), accelerator)
 
 
 def listed(sizes: Tilings, number: int) -> list[int]:
@@ -170,7 +170,7 @@ def test_floor_and_ceil_find_neighbours(mode: str, traffic_only: bool, seed: int
     graph = instances.graph(rng, rng.choice(["matmul", "vector", "batched"]), largest=9)
     graph = replace(graph, dims={dim: rng.randint(1, 40) for dim in graph.dims})
     space = GroupSpace.of(graph, ["a"])
-    placed = [s for tree in order_trees(graph, ["a"]) for s in structures(space, tree)]
+    placed = list(structures(space, order_trees(graph, ["a"])))
     found = encode(space, placed, ACCELERATOR)
     sizes = tilings(found, mode, traffic_only)
     for number in range(len(sizes.length)):

@@ -1,91 +1,171 @@
-"""Order trees and legal groups of small graphs, counted by hand."""
+"""Order trees and legal groups: numbers of them by hand, and every rule that takes some away."""
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
+from nests import SOFTMAX, build, einsum, pointwise
 
-from mmee_solver.trees import legal_groups, order_trees
-from mmee_solver.workload import Graph, Op, Step, Tensor
-
-
-def graph(spec: dict[str, str], ops: list[Op], outputs: tuple[str, ...] = (), **sizes: int) -> Graph:
-    dims = {dim: sizes.get(dim, 4) for dims in spec.values() for dim in dims}
-    tensors = {name: Tensor(name, tuple(dims), "fp16") for name, dims in spec.items()}
-    return Graph("g", dims, tensors, tuple(ops), outputs)
+from mmee_solver.trees import OrderTree, legal_groups, order_trees
+from mmee_solver.workload import Graph, Op, Step
 
 
-FFN = {"X": "mk", "A": "kf", "H": "mf", "B": "fn", "Y": "mn"}
-PAIR = [Op("a", "einsum", ("X", "A"), "H"), Op("b", "einsum", ("H", "B"), "Y")]
+def shared(graph: Graph, *, recompute: bool = True, ops: str = "a b") -> list[str]:
+    """Shared loops of every tree, outermost first, in the order that they are listed."""
+    names = tuple(ops.split())
+    trees = order_trees(graph, names, recompute)
+    assert all(tree.ops == names for tree in trees)
+    return ["".join(tree.shared) for tree in trees]
+
+
+def selections(dims: str, ahead: str = "") -> set[str]:
+    """Every ordered selection of some dims, with or without each of those that go ahead, in their order."""
+    found = {"".join(order) for count in range(len(dims) + 1) for order in permutations(dims, count)}
+    for dim in reversed(ahead):
+        found |= {dim + rest for rest in found}
+    return found
+
+
+def ffn(outputs: tuple[str, ...] = (), **sizes: int) -> Graph:
+    spec = {"X": "mk", "A": "kf", "H": "mf", "B": "fn", "Y": "mn"}
+    every = {"m": 4, "k": 3, "f": 4, "n": 5} | sizes
+    return build(spec, every, einsum("a", "X A", "H"), einsum("b", "H B", "Y"), outputs=outputs)
+
+
+def attention(*steps: Step, h: str = "h") -> Graph:
+    spec = {"Q": h + "ik", "K": h + "lk", "P": h + "il", "V": h + "lj", "O": h + "ij"}
+    spec |= {name: "l" for step in steps for name in step.inputs}
+    sizes = {dim: size for dim, size in {"h": 2, "i": 4, "l": 6, "k": 2, "j": 3}.items() if dim in h + "iklj"}
+    return build(spec, sizes, einsum("a", "Q K", "P", *steps), einsum("b", "P V", "O"))
+
+
+def siblings() -> Graph:
+    spec = {"X": "le", "A": "ek", "K": "lk", "B": "ej", "V": "lj"}
+    return build(spec, dict.fromkeys("lekj", 3), einsum("a", "X A", "K"), einsum("b", "X B", "V"))
+
+
+# --- order trees -------------------------------------------------------------------------------------
 
 
 def test_one_op_is_a_leaf() -> None:
-    (tree,) = order_trees(graph(FFN, PAIR), ("a",))
-    assert (tree.ops, tree.shared) == (("a",), ())
+    assert order_trees(ffn(), ("a",)) == (OrderTree(("a",), ()),)
 
 
-def test_producer_and_consumer() -> None:
-    # m, f and n can be shared, the producer's reduction k cannot: 1 + 3 + 3·2 + 3·2·1 = 16 orders.
-    trees = order_trees(graph(FFN, PAIR), ("a", "b"))
-    assert len(trees) == len(set(trees)) == 16
-    assert not any("k" in tree.shared for tree in trees)
+def test_trees_of_two_matmuls() -> None:
+    # k is summed by a, whose output b reads; m, f and n are free: 1 + 3 + 6 + 6
+    found = shared(ffn())
+    assert set(found) == selections("mfn")
+    assert len(found) == 16
+    # the canonical order: fewer loops first, then by name
+    assert found == sorted(found, key=lambda loops: (len(loops), loops))
 
 
-def test_without_recomputation_the_consumers_own_dims_are_private() -> None:
-    # m and f are left: 1 + 2 + 2 = 5 orders.
-    trees = order_trees(graph(FFN, PAIR), ("a", "b"), recompute=False)
-    assert len(trees) == 5
-    assert not any("n" in tree.shared for tree in trees)
+def test_without_recomputation_only_dims_of_both_are_shared() -> None:
+    # a lacks n: 1 + 2 + 2
+    assert set(shared(ffn(), recompute=False)) == selections("mf")
 
 
-def test_an_intermediate_that_leaves_is_not_recomputed() -> None:
-    trees = order_trees(graph(FFN, PAIR, ("H", "Y")), ("a", "b"))
-    assert len(trees) == 5
+def test_an_op_whose_output_leaves_is_not_recomputed() -> None:
+    assert set(shared(ffn(outputs=("H", "Y")))) == selections("mf")
 
 
-def test_a_dim_of_size_one_is_never_looped() -> None:
-    assert len(order_trees(graph(FFN, PAIR, m=1), ("a", "b"))) == 1 + 2 + 2
+def test_dims_of_one_element_are_not_looped() -> None:
+    assert set(shared(ffn(f=1))) == selections("mn")
+    assert shared(ffn(m=1, f=1, n=1)) == [""]
+
+
+def test_a_dim_of_every_tensor_is_looped_outermost() -> None:
+    # i, l, and j with recomputation; h before all of them, or not at all: 2 · 16
+    found = shared(attention())
+    assert set(found) == selections("ilj", ahead="h")
+    assert len(found) == 32
+    assert len(shared(attention(), recompute=False)) == 2 * 5
+    assert len(shared(attention(h=""))) == 16
+
+
+def test_dims_of_every_tensor_have_one_order() -> None:
+    found = shared(attention(h="hg"[:1]))
+    assert all(loops.find("h") <= 0 for loops in found)
+    spec = {"X": "ghm", "A": "ghm", "Y": "ghm", "B": "ghm", "Z": "ghm"}
+    graph = build(spec, dict.fromkeys("ghm", 2), einsum("a", "X A", "Y"), einsum("b", "Y B", "Z"))
+    # each of three, or not; never in two orders
+    assert len(shared(graph)) == 8
 
 
 def test_siblings_share_what_both_have() -> None:
-    # X[l, e] is read by both; k and j belong to one op each, whose outputs leave: 1 + 2 + 2 orders.
+    # both outputs leave: k and j would recompute; e is summed by both, but neither reads the other
+    assert set(shared(siblings())) == selections("le")
+
+
+def test_an_online_softmax_leaves_its_axis_free() -> None:
+    assert set(shared(attention(SOFTMAX, h=""))) == selections("ilj")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (SOFTMAX, pointwise("add", "g")),
+        (SOFTMAX, pointwise("relu")),
+        (Step("n", "normalize", "rmsnorm", "l"), SOFTMAX),
+    ],
+)
+def test_an_axis_whose_rows_must_be_whole_is_not_shared(steps: tuple[Step, ...]) -> None:
+    assert set(shared(attention(*steps, h=""))) == selections("ij")
+
+
+def test_the_axis_of_an_input_may_be_shared() -> None:
+    # the rows of X, normalized before both ops, are met by holds; trees do not tell
+    norm = Step("norm", "normalize", "rmsnorm", "e", tensor="X")
     spec = {"X": "le", "A": "ek", "K": "lk", "B": "ej", "V": "lj"}
-    ops = [Op("a", "einsum", ("X", "A"), "K"), Op("b", "einsum", ("X", "B"), "V")]
-    assert len(order_trees(graph(spec, ops), ("a", "b"))) == 5
+    ops = (einsum("a", "X A", "K", norm), einsum("b", "X B", "V", norm))
+    assert set(shared(build(spec, dict.fromkeys("lekj", 3), *ops))) == selections("le")
 
 
-def test_batch_dims_stand_outermost() -> None:
-    spec = {name: "h" + dims for name, dims in FFN.items()}
-    trees = order_trees(graph(spec, PAIR), ("a", "b"))
-    # Every order of m, f and n, with and without h in front.
-    assert len(trees) == 2 * 16
-    assert all("h" not in tree.shared[1:] for tree in trees)
+# --- legal groups ------------------------------------------------------------------------------------
 
 
-def test_a_softmax_that_cannot_run_online_keeps_its_axis_whole() -> None:
-    soft = (Step("softmax", "softmax", axis="f"),)
-    spec = FFN | {"B": "mf", "Y": "mf"}
-    ops = [Op("a", "einsum", ("X", "A"), "H", epilogue=soft), Op("b", "einsum", ("H", "B"), "Y")]
-    trees = order_trees(graph(spec, ops), ("a", "b"))
-    assert {tree.shared for tree in trees} == {(), ("m",)}
-    online = [Op("a", "einsum", ("X", "A"), "H", epilogue=soft), PAIR[1]]
-    assert len(order_trees(graph(FFN, online), ("a", "b"))) == 16
+def groups(graph: Graph, largest: int = 2) -> list[str]:
+    return ["".join(group) for group in legal_groups(graph, largest)]
 
 
-def test_larger_groups_are_refused() -> None:
-    with pytest.raises(ValueError, match="a group of 3 ops"):
-        order_trees(graph(FFN, PAIR), ("a", "b", "c"))
+def relay(*edges: str, extra: dict[str, str] | None = None) -> Graph:
+    """Ops named by letters; "abX" lets b read what a makes, and so on; all read a tensor of their own."""
+    names = sorted({name for edge in edges for name in edge})
+    reads = {name: [f"in{name}", *(f"out{one}" for one, other in edges if other == name)] for name in names}
+    for name, tensor in (extra or {}).items():
+        reads[name].append(tensor)
+    tensors = {tensor for found in reads.values() for tensor in found} | {f"out{name}" for name in names}
+    ops = [Op(name, "einsum", tuple(found), f"out{name}") for name, found in reads.items()]
+    return build(dict.fromkeys(sorted(tensors), "m"), {"m": 2}, *ops)
 
 
-def test_groups_are_connected_and_convex() -> None:
-    spec = {"X": "ij", "A": "jk", "P": "ik", "B": "kl", "Q": "il", "C": "kl", "Y": "il", "W": "mn", "V": "mn"}
-    ops = [
-        Op("p", "einsum", ("X", "A"), "P"),
-        Op("q", "einsum", ("P", "B"), "Q"),
-        Op("y", "einsum", ("P", "C", "Q"), "Y"),
-        Op("alone", "elementwise", ("W",), "V", function="relu"),
-    ]
-    groups = legal_groups(graph(spec, ops))
-    assert groups[:4] == (("p",), ("q",), ("y",), ("alone",))
-    # p + y share P, but q lies between them.
-    assert groups[4:] == (("p", "q"), ("q", "y"))
-    assert legal_groups(graph(spec, ops), largest=1) == groups[:4]
+def test_single_ops_come_first() -> None:
+    assert groups(ffn()) == ["a", "b", "ab"]
+    assert groups(ffn(), largest=1) == ["a", "b"]
+
+
+def test_siblings_are_connected_through_what_they_read() -> None:
+    assert groups(siblings()) == ["a", "b", "ab"]
+
+
+def test_strangers_are_not_fused() -> None:
+    assert groups(relay("ab", "cd")) == ["a", "b", "c", "d", "ab", "cd"]
+
+
+def test_a_group_is_convex() -> None:
+    # a feeds b and c, b feeds c: with c in and b out, b would have to run in the middle
+    assert groups(relay("ab", "bc", "ac")) == ["a", "b", "c", "ab", "bc"]
+    # the way round may be longer
+    assert groups(relay("ab", "bc", "cd", "ad")) == ["a", "b", "c", "d", "ab", "bc", "cd"]
+
+
+def test_siblings_with_something_between_are_not_convex() -> None:
+    # a and c read T, and b runs between
+    graph = relay("ab", "bc", extra={"a": "T", "c": "T"})
+    assert groups(graph) == ["a", "b", "c", "ab", "bc"]
+
+
+def test_both_sides_of_a_diamond_may_be_fused() -> None:
+    # b and c share what a makes
+    assert groups(relay("ab", "ac", "bd", "cd")) == ["a", "b", "c", "d", "ab", "ac", "bc", "bd", "cd"]
