@@ -246,13 +246,18 @@ class Search:
         return tuple(found)
 
     def _tighten(self, keys: list[Floats], each: tuple[Floats, ...], part: NDArray[np.int64]) -> None:
-        """Raise the keys of some boxes to the least over their choices, (B, n_choices)."""
+        """Raise the keys of some boxes to the least over their choices, (B, n_choices).
+
+        A rounded first key (edp) is no lexicographic order of exact keys: there, energy and latency are
+        each bounded over all choices whose first key is not beaten.
+        """
         slack = max(self.objective.rounding, self._tolerance())
         able = np.ones(each[0].shape, dtype=np.bool_)
         for key, values, best in zip(keys[:3], each[:3], self.limit[:3], strict=True):
             least = np.where(able, values, np.inf).min(axis=1)
             key[part] = np.maximum(key[part], least)
-            able &= values <= best * (1 + slack)
+            if key is keys[0] or not self.objective.rounding:
+                able &= values <= best * (1 + slack)
 
     def _keys(self, figures: Figures) -> tuple[Floats, ...]:
         if self.traffic_only:

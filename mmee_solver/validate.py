@@ -229,7 +229,6 @@ def _check_internal(graph: Graph, group: Group, roles: Roles, sites: Trace) -> N
 
 
 def _check_arrays(graph: Graph, accelerator: Accelerator, group: Group) -> None:
-    shapes = set()
     for name in group.ops:
         op = graph.op(name)
         config = group.array.get(name)
@@ -238,11 +237,8 @@ def _check_arrays(graph: Graph, accelerator: Accelerator, group: Group) -> None:
             raise MappingError(f'"{name}" {"needs an" if needed else "takes no"} array configuration')
         if config is not None:
             _check_config(graph, accelerator, op, config)
-            shapes.add(config.shape)
     if set(group.array) - set(group.ops):
         raise MappingError("an array configuration names an op that is not in the group")
-    if len(shapes) > 1 and not accelerator.array.reconfigurable:
-        raise MappingError("ops use different array shapes, but the arrays are not reconfigurable")
 
 
 def _check_config(graph: Graph, accelerator: Accelerator, op: Op, config: ArrayConfig) -> None:

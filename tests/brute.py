@@ -457,6 +457,9 @@ def exact_key(acc: Accelerator, f: list[int], objective: str) -> tuple[Fraction,
         )
     )
     peak = Fraction(f[PEAK])
+    if objective.startswith("weighted "):  # "weighted 7": energy + 7 · latency
+        value = energy + int(objective.split()[1]) * latency
+        return value, energy, latency, peak
     return {
         "dram": (Fraction(moved), energy, latency, peak),
         "energy": (energy, latency, peak, Fraction(0)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from random import Random
 
 import brute
@@ -37,6 +38,22 @@ def agree(seed: int, looped: int) -> None:
 @pytest.mark.parametrize("seed", range(288))
 def test_engine_equals_brute_force_on_two_loops(seed: int) -> None:
     agree(seed, looped=2)
+
+
+@pytest.mark.parametrize("seed", range(60_000, 60_072))
+def test_weighted_sums_for_the_corners_of_edp(seed: int) -> None:
+    rng = Random(seed)
+    graph = instances.graph(rng, instances.KINDS[seed % len(instances.KINDS)], looped=2 + (seed % 4 == 0))
+    accelerator = instances.accelerator(rng, graph)
+    ops = tuple(op.name for op in graph.ops)
+    weight = rng.choice([1, 10, 60, 400])
+    expected = brute.solve(graph, accelerator, ops, f"weighted {weight}")
+    if expected is None:
+        return
+    objective = Objective("weighted", Fraction(1), Fraction(weight))
+    result = search_group(graph, accelerator, ops, objective)
+    assert result.metrics is not None
+    assert objective.key(result.metrics) == expected
 
 
 @pytest.mark.parametrize("seed", range(10_000, 10_036))

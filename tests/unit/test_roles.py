@@ -84,6 +84,7 @@ def test_scaling_after_statistics_can_wait(function: str) -> None:
         pytest.param((SOFTMAX, pointwise("add", "b")), id="a bias after it"),
         pytest.param((SOFTMAX, pointwise("relu")), id="another function after it"),
         pytest.param((SOFTMAX, Step("norm", "normalize", "rmsnorm", "i")), id="a second statistic"),
+        pytest.param((Step("norm", "normalize", "rmsnorm", "l"), SOFTMAX), id="two over one axis"),
     ],
 )
 def test_what_cannot_wait_for_the_end_of_the_sum(steps: tuple[Step, ...]) -> None:

@@ -366,21 +366,30 @@ def test_a_resident_tensor_lasts_from_its_maker_to_its_last_reader(first: int, l
     assert refused_all(ffn(), [ONE, TWO], [Resident("H", first, last)]) == message
 
 
-def test_a_resident_tensor_takes_room_beside_the_groups_that_it_outlives() -> None:
+def three_groups() -> tuple[Graph, list[Group]]:
+    """a makes H, b is a stranger between, c reads H."""
     spec = {"X": "mk", "A": "kf", "H": "mf", "B": "kn", "Z": "mn", "C": "fn", "Y": "mn"}
     ops = (einsum("a", "X A", "H"), einsum("b", "X B", "Z"), einsum("c", "H C", "Y"))
     graph = build(spec, {"m": 4, "k": 3, "f": 4, "n": 5}, *ops)
-    groups = [
-        ONE,
-        group(
-            Hold("X"), Hold("B"), Hold("Z"), Compute("b"), ops="b", b=config(("m", 4), ("n", 4), None, "k")
-        ),
-        Group(("c",), (Hold("H"), Hold("C"), Hold("Y"), Compute("c")), {"c": CONFIGS["b"]}),
-    ]
+    nest = (Hold("X"), Hold("B"), Hold("Z"), Compute("b"))
+    between = group(*nest, ops="b", b=config(("m", 4), ("n", 4), None, "k"))
+    last = Group(("c",), (Hold("H"), Hold("C"), Hold("Y"), Compute("c")), {"c": CONFIGS["b"]})
+    return graph, [ONE, between, last]
+
+
+def test_a_resident_tensor_takes_room_beside_the_groups_that_it_outlives() -> None:
+    graph, groups = three_groups()
     found = validate_groups(graph, ACCELERATOR, groups, [Resident("H", 0, 2)])
     # H 16 elements beside X 12, B 15 and Z 20
     assert found[1].peak_buffer_bytes == 2 * (16 + 12 + 15 + 20)
     assert found[1].traffic == {"X": (24, 0), "B": (30, 0), "Z": (0, 40)}
+
+
+def test_a_resident_tensor_does_not_outlast_its_last_reader() -> None:
+    graph, (one, between, last) = three_groups()
+    validate_groups(graph, ACCELERATOR, [one, last, between], [Resident("H", 0, 1)])
+    message = 'resident "H" must last from the group that makes it to its last reader'
+    assert refused_all(graph, [one, last, between], [Resident("H", 0, 2)]) == message
 
 
 def test_stated_figures_are_recomputed() -> None:
