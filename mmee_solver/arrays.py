@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmee_solver.accelerator import Accelerator
+from mmee_solver.errors import InputError
 from mmee_solver.nest import ArrayConfig
 from mmee_solver.validate import stationary
 from mmee_solver.workload import Graph, Op
@@ -136,6 +137,9 @@ def op_table(graph: Graph, accelerator: Accelerator, op: Op) -> OpTable | None:
     if not uses_array(graph, op):
         return None
     configs = configurations(graph, accelerator, op)
+    if not configs:
+        allowed = ", ".join(accelerator.array.stationarity)
+        raise InputError(f'"{op.name}" cannot run {allowed} stationary on any dim', "array.stationarity")
     sizes, dims = extents(accelerator), graph.op_dims(op)
     width = 1 + len(sizes)
     tensors = [*op.inputs, op.output]

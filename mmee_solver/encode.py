@@ -98,6 +98,7 @@ class Encoding:
     op_sizes: tuple[Floats, ...]  # sizes of op_dims
     extents: tuple[int, ...]
     weights: Weights
+    odd_bits: bool  # whether an element is no whole number of bytes, so that sums are rounded up
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ def encode(space: GroupSpace, structures: Sequence[Structure], accelerator: Acce
         op_sizes=tuple(np.array([float(graph.dims[d]) for d in graph.op_dims(op)]) for op in space.ops),
         extents=extents(accelerator),
         weights=Weights.of(accelerator),
+        odd_bits=any(graph.tensors[n].bits % 8 for op in space.ops for n in op.tensors),
         **_fill(space, structures, rows),
     )
 
@@ -194,7 +196,7 @@ def _encode_one(space: GroupSpace, structure: Structure, accelerator: Accelerato
         lacking = _lacking(space, site)
         streamed = site.tensor not in roles.internal or site.tensor in roles.leaving
         online = _online(space, found, site)
-        _tile_terms(space, accelerator, row, site, streamed, lacking, online)
+        _tile_terms(space, accelerator, row, site, streamed, online)
         bits = float(graph.bits(site.tensor))
         if site.tensor in roles.inputs:
             _add(row, lacking, READ, bits)
@@ -247,7 +249,6 @@ def _tile_terms(
     row: _Row,
     site: _Site,
     streamed: bool,
-    lacking: frozenset[int],
     online: Sequence[tuple[RowStep, int]],
 ) -> None:
     graph = space.graph
@@ -255,8 +256,9 @@ def _tile_terms(
     tensor = graph.tensors[site.tensor]
     items = [(tensor.dims, tensor.bits, 2 if double and streamed else 1)]
     for step, _ in online:
-        twice = 2 if double and streamed and lacking else 1
-        items.append((step.rows, STATISTICS_BITS, twice))
+        # Double buffering doubles statistics only if the output is revisited, which a loop of one step
+        # does not do: a bound must count them once. The exact evaluation decides.
+        items.append((step.rows, STATISTICS_BITS, 1))
     for dims, bits, copies in items:
         axes = frozenset(site.level[d] for d in dims if d in site.level)
         whole = prod(graph.dims[d] for d in dims if d not in site.level)

@@ -18,7 +18,7 @@ from mmee_solver.bounds import Bounder, Boxes, Figures, Linear, OpFigures
 from mmee_solver.cost import Metrics, evaluate_group
 from mmee_solver.emit import emit
 from mmee_solver.encode import FORMS, READ, WRITE, Encoding
-from mmee_solver.nest import ArrayConfig, Group
+from mmee_solver.nest import Group
 from mmee_solver.objective import ROUNDING, Key, Objective
 from mmee_solver.probe import aligned, greedy
 from mmee_solver.structures import Structure
@@ -386,10 +386,23 @@ class Search:
         structure = self.encoding.structures[int(box.structure[0])]
         values = self.sizes.value(self.sizes.number[box.structure], box.low)[0]
         tiles = [int(value) for value in values[: len(structure.axes)]]
-        configs, bound = self._configurations(structure, linear, ops)
-        if bound is not None and self._hopeless(bound)[0]:
-            self.counts.pruned_bound += 1
+        if ops is None:
+            self._cost(structure, tiles, [0] * len(self.encoding.tables))
             return
+        for picks, bound in self._choices(linear, ops):
+            if self._hopeless(bound)[0]:
+                self.counts.pruned_bound += 1
+            else:
+                self._cost(structure, tiles, picks)
+
+    def _cost(self, structure: Structure, tiles: list[int], picks: list[int]) -> None:
+        """Cost one candidate exactly, and keep it if it is the best; picks number active configurations."""
+        tables = self.encoding.tables
+        configs = {
+            name: table.configs[int(self.bounder.active[leaf][picks[leaf]])]
+            for leaf, (name, table) in enumerate(zip(structure.ops, tables, strict=True))
+            if table is not None
+        }
         group = emit(self.graph, structure, tiles, configs)
         metrics = evaluate_group(self.graph, self.accelerator, group)
         self.counts.evaluated += 1
@@ -407,30 +420,27 @@ class Search:
         self.best_key, self.best_group, self.best_metrics = key, group, metrics
         self.limit = self.objective.scaled(key, self.scale)
 
-    def _configurations(
-        self, structure: Structure, linear: Linear, ops: list[OpFigures] | None
-    ) -> tuple[dict[str, ArrayConfig], tuple[Floats, ...] | None]:
-        """The best array configuration of every op, together: costs meet in the latency. And its key."""
-        tables, key = self.encoding.tables, None
-        picks = [0] * len(tables)
-        if ops is not None:
-            picks, key = self._best_choice(linear, ops)
-        found = {}
-        for leaf, (name, table) in enumerate(zip(structure.ops, tables, strict=True)):
-            if table is not None:
-                found[name] = table.configs[int(self.bounder.active[leaf][picks[leaf]])]
-        return found, key
+    def _choices(self, linear: Linear, ops: list[OpFigures]) -> list[tuple[list[int], tuple[Floats, ...]]]:
+        """Joint choices of configurations that can be best, the most promising first, with their keys.
 
-    def _best_choice(self, linear: Linear, ops: list[OpFigures]) -> tuple[list[int], tuple[Floats, ...]]:
-        fronts = [_front(op.energy[0], op.cycles[0], op.bits[0]) for op in ops]
+        Costs meet in the latency, so choices are compared whole. Keys are exact, and one choice is
+        enough, unless odd bits are rounded up to bytes: then the keys are bounds, and every choice that
+        is not hopeless may turn out to be the best.
+        """
+        odd = self.encoding.odd_bits
+        fronts = [
+            np.arange(len(op.energy[0])) if odd else _front(op.energy[0], op.cycles[0], op.bits[0])
+            for op in ops
+        ]
         flat = [grid.ravel() for grid in np.meshgrid(*fronts, indexing="ij")]
         choice = [
             (op.energy[0][pick], op.cycles[0][pick], op.bits[0][pick])
             for op, pick in zip(ops, flat, strict=True)
         ]
         keys = self._keys(self.bounder.combine(linear, choice))
-        best = np.lexsort(keys[::-1])[:1]
-        return [int(pick[best[0]]) for pick in flat], tuple(key[best] for key in keys)
+        order = np.lexsort(keys[::-1])
+        order = order[~self._hopeless(tuple(key[order] for key in keys))] if odd else order[:1]
+        return [([int(pick[index]) for pick in flat], tuple(key[[index]] for key in keys)) for index in order]
 
     def _dive(self, boxes: Boxes, keys: tuple[Floats, ...], width: int = 48) -> None:
         """Follow the most promising boxes down to single tilings, a beam at a time: better values early."""

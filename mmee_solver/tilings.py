@@ -55,7 +55,7 @@ def undominated_tiles(size: int, extents: tuple[int, ...]) -> tuple[int, ...]:
         Spatial extents of the arrays.
 
     >>> undominated_tiles(10, (1, 4))
-    (1, 2, 3, 4, 5, 8, 10)
+    (1, 2, 3, 4, 5, 6, 10)
     """
     tile = np.arange(1, size + 1, dtype=np.int64)
     whole, rest = np.divmod(size, tile)

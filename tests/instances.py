@@ -27,6 +27,18 @@ KINDS = (
     "hadamard",
     "softmax-input",
 )
+# Kinds beside the plain ones: several users of a norm, statistics under further loops, ops that cannot fold.
+FURTHER_KINDS = (
+    "norm-gate",
+    "norm-siblings",
+    "norm-residual",
+    "norm-two-reductions",
+    "softmax-hadamard",
+    "prologue-operand",
+    "softmax-gate",
+    "elementwise-last",
+    "softmax-op",
+)
 
 
 def _tensors(rng: Random, spec: dict[str, str], dtype: str) -> dict[str, Tensor]:
@@ -96,14 +108,63 @@ def graph(rng: Random, kind: str, largest: int = 4, looped: int = 3) -> Graph:
     elif kind == "hadamard":
         spec = {"X": "mk", "A": "kf", "H": "mf", "B": "mf", "Y": "mf"}
         ops = [Op("a", "einsum", ("X", "A"), "H"), Op("b", "einsum", ("H", "B"), "Y")]
+    elif kind in FURTHER_KINDS:
+        spec, ops = _further(rng, kind)
     else:
         raise ValueError(kind)
     dtype = rng.choice(["fp16", "fp16", "int8", "fp32"])
+    if kind in FURTHER_KINDS:
+        dtype = rng.choice(["fp16", "int8", "int4"])
     names = sorted({dim for dims in spec.values() for dim in dims})
     sizes = {dim: rng.choice([1, *range(2, largest + 1), *range(2, largest + 1)]) for dim in names}
     while sum(size > 1 for size in sizes.values()) > looped or _product(sizes) > 60:
         sizes[rng.choice(names)] = rng.choice([1, 2])
     return Graph(kind, sizes, _tensors(rng, spec, dtype), tuple(ops), outputs)
+
+
+def _further(rng: Random, kind: str) -> tuple[dict[str, str], list[Op]]:
+    """Tensors (dims of one letter each) and folded ops of a further kind."""
+    soft = Step("softmax", "softmax", axis="l")
+    norm = Step("norm", "normalize", rng.choice(["rmsnorm", "layernorm"]), "k", tensor="X")
+    if kind == "norm-gate":
+        gate = (Step("mul", "elementwise", "mul", inputs=("H",)),)
+        first = Op("a", "einsum", ("X", "A"), "H", prologue=(norm,))
+        ops = [first, Op("b", "einsum", ("X", "B"), "Y", prologue=(norm,), epilogue=gate)]
+        return {"X": "mk", "A": "kf", "B": "kf", "H": "mf", "Y": "mf"}, ops
+    if kind == "norm-siblings":
+        second = (norm,) if rng.random() < 0.5 else ()
+        first = Op("a", "einsum", ("X", "A"), "K", prologue=(norm,))
+        ops = [first, Op("b", "einsum", ("X", "B"), "V", prologue=second)]
+        return {"X": "lk", "A": "ke", "K": "le", "B": "kj", "V": "lj"}, ops
+    if kind == "norm-residual":
+        add = (Step("add", "elementwise", "add", inputs=("X",)),)
+        ops = [
+            Op("a", "einsum", ("X", "A"), "H", prologue=(norm,)),
+            Op("b", "einsum", ("H", "B"), "Y", epilogue=add),
+        ]
+        return {"X": "mk", "A": "kf", "H": "mf", "B": "fk", "Y": "mk"}, ops
+    if kind == "norm-two-reductions":
+        step = norm if rng.random() < 0.5 else Step("softmax", "softmax", axis="k", tensor="X")
+        return {"X": "mk", "A": "kqn", "Y": "mn"}, [Op("a", "einsum", ("X", "A"), "Y", prologue=(step,))]
+    if kind == "softmax-hadamard":
+        ops = [Op("a", "einsum", ("Q", "K"), "P", epilogue=(soft,)), Op("b", "einsum", ("P", "B"), "Y")]
+        return {"Q": "ik", "K": "lk", "P": "il", "B": "il", "Y": "i"}, ops
+    if kind == "prologue-operand":
+        mul = Step("mul", "elementwise", "mul", inputs=("G",), tensor="X")
+        ops = [Op("a", "einsum", ("A", "B"), "G"), Op("b", "einsum", ("X", "C"), "Y", prologue=(mul,))]
+        return {"A": "mp", "B": "pk", "G": "mk", "X": "mk", "C": "kn", "Y": "mn"}, ops
+    if kind == "softmax-gate":
+        gate = (Step("mul", "elementwise", "mul", inputs=("P",)),)
+        ops = [
+            Op("a", "einsum", ("Q", "K"), "P", epilogue=(soft,)),
+            Op("b", "einsum", ("X", "W"), "Y", epilogue=gate),
+        ]
+        return {"Q": "ik", "K": "lk", "P": "il", "X": "im", "W": "ml", "Y": "il"}, ops
+    if kind == "elementwise-last":
+        ops = [Op("a", "einsum", ("X", "A"), "H"), Op("b", "elementwise", ("H", "B"), "Y", function="add")]
+        return {"X": "mk", "A": "kf", "H": "mf", "B": "f", "Y": "mf"}, ops
+    ops = [Op("a", "softmax", ("S",), "P", axis="l"), Op("b", "einsum", ("P", "V"), "O")]
+    return {"S": "il", "P": "il", "V": "lj", "O": "ij"}, ops
 
 
 def _product(sizes: dict[str, int]) -> int:

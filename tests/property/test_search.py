@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from random import Random
 
 import brute
 import instances
+import nests
 import pytest
 
+from mmee_solver.accelerator import Accelerator, Array, Buffer, Dram, Vector
 from mmee_solver.enumerate import Objective, SearchOptions, search_group
 from mmee_solver.errors import InfeasibleError
 from mmee_solver.validate import validate_group
+from mmee_solver.workload import Step
 
 OBJECTIVES = ("dram", "energy", "latency", "edp")
 
 
-def agree(seed: int, looped: int) -> None:
+def agree(seed: int, looped: int, kinds: tuple[str, ...] = instances.KINDS, double: float = 0) -> None:
     rng = Random(seed)
-    kind = instances.KINDS[seed % len(instances.KINDS)]
-    graph = instances.graph(rng, kind, looped=looped)
+    graph = instances.graph(rng, kinds[seed % len(kinds)], looped=looped)
     accelerator = instances.accelerator(rng, graph)
-    objective = OBJECTIVES[seed // len(instances.KINDS) % 4]
+    if rng.random() < double:
+        accelerator = replace(accelerator, buffer=replace(accelerator.buffer, double_buffered=True))
+    objective = OBJECTIVES[seed // len(kinds) % 4]
     options = SearchOptions(rng.choice(["integer", "integer", "divisors"]), rng.random() < 0.8)
     ops = tuple(op.name for op in graph.ops)
     expected = brute.solve(graph, accelerator, ops, objective, options.tiles, options.recompute)
@@ -61,6 +66,18 @@ def test_engine_equals_brute_force_on_three_loops(seed: int) -> None:
     agree(seed, looped=3)
 
 
+@pytest.mark.parametrize("seed", range(70_000, 70_108))
+def test_engine_equals_brute_force_on_further_kinds(seed: int) -> None:
+    agree(seed, 2 + (seed % 5 == 0), instances.FURTHER_KINDS, double=0.4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(20))
+def test_engine_equals_brute_force_on_further_kinds_at_length(block: int) -> None:
+    for seed in range(80_000 + 50 * block, 80_050 + 50 * block):
+        agree(seed, 3, instances.FURTHER_KINDS, double=0.4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(40))
 def test_engine_equals_brute_force_at_length(block: int) -> None:
@@ -72,6 +89,38 @@ def test_engine_equals_brute_force_at_length(block: int) -> None:
 @pytest.mark.parametrize("seed", range(50_000, 50_072))
 def test_engine_equals_brute_force_on_four_loops(seed: int) -> None:
     agree(seed, looped=4)
+
+
+def test_statistics_of_an_output_that_one_step_makes_are_not_doubled() -> None:
+    graph = nests.build(
+        {"X": "mk", "A": "kqn", "Y": "mn"},
+        {"m": 20, "n": 1, "k": 8, "q": 2},
+        nests.einsum("a", "X A", "Y", Step("norm", "normalize", "rmsnorm", "k", tensor="X")),
+        dtype="int8",
+    )
+    buffer = Buffer(44, 2, 2.3, None, double_buffered=True)
+    array, dram = Array(1, ((2, 2),), 0.3, 0.5), Dram(1e9, 64, 64)
+    accelerator = Accelerator("tiny", 1e9, dram, buffer, array, Vector(1, 0.4))
+    result = search_group(graph, accelerator, ("a",), Objective("dram"))
+    assert result.metrics is not None
+    assert result.metrics.dram_bytes == 196
+
+
+def test_every_choice_of_arrays_is_costed_when_sums_of_odd_bits_are_rounded() -> None:
+    graph = nests.build(
+        {"Q": "ik", "K": "lk", "P": "il", "X": "im", "W": "ml", "Y": "il"},
+        {"i": 1, "k": 4, "l": 1, "m": 4},
+        nests.einsum("a", "Q K", "P", nests.SOFTMAX),
+        nests.einsum("b", "X W", "Y", nests.pointwise("mul", "P")),
+        dtype="int4",
+    )
+    buffer = Buffer(23, 2.0, 0.1, 4, double_buffered=True)
+    array, dram = Array(1, ((2, 2),), 0.3, 0.5), Dram(2e9, 7.03, 64)
+    accelerator = Accelerator("tiny", 1e9, dram, buffer, array, Vector(2, 0.4))
+    expected = brute.solve(graph, accelerator, ("a", "b"), "latency", "integer", True)
+    result = search_group(graph, accelerator, ("a", "b"), Objective("latency"))
+    assert result.metrics is not None
+    assert Objective("latency").key(result.metrics) == expected
 
 
 @pytest.mark.parametrize("seed", range(30_000, 30_018))

@@ -15,6 +15,7 @@ from nests import build, einsum
 from mmee_solver.accelerator import STATIONARITY, Accelerator, Array, Buffer, Dram, Vector
 from mmee_solver.arrays import configurations, extents, op_table, spreads, uses_array
 from mmee_solver.cost import evaluate_group
+from mmee_solver.errors import InputError
 from mmee_solver.nest import ArrayConfig, Compute, Group, Hold
 from mmee_solver.trace import trace
 from mmee_solver.validate import stationary, validate_group
@@ -189,3 +190,10 @@ def test_the_query_matrix_gives_the_figures_of_every_configuration(seed: int) ->
 def test_an_op_without_reduction_has_no_table() -> None:
     graph = build({"X": "mk", "B": "mk", "Y": "mk"}, {"m": 2, "k": 2}, einsum("a", "X B", "Y"))
     assert op_table(graph, accelerator(1, (2, 2)), graph.op("a")) is None
+
+
+def test_an_op_that_no_stationarity_allows_is_a_clear_error() -> None:
+    graph = nests.build({"X": "mk", "B": "mk", "Y": "m"}, {"m": 4, "k": 6}, nests.einsum("a", "X B", "Y"))
+    with pytest.raises(InputError, match='"a" cannot run weight stationary') as caught:
+        op_table(graph, accelerator(4, (2, 4), stationarity=("weight",)), graph.op("a"))
+    assert "array.stationarity" in str(caught.value)
