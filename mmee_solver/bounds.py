@@ -3,6 +3,9 @@
 A *box* is one structure with a range of positions [low, high] per axis. Its bound takes each figure
 at the corner that favours it. For a box of a single tiling the bound is the tiling's exact figure
 (up to the rounding of odd bits to bytes).
+
+Five figures add up over leaves and what they share; they are the columns of every table here:
+DRAM bits, energy in weight units, array cycles, vector operations, buffer bits that ops access.
 """
 
 from __future__ import annotations
@@ -14,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmee_solver.accelerator import Accelerator
-from mmee_solver.arrays import OpTable
-from mmee_solver.encode import FREE_VECTOR, READ, RESCALE, VECTOR, WRITE, Encoding
+from mmee_solver.encode import FORMS, FREE_VECTOR, READ, RESCALE, VECTOR, WRITE, Encoding
 from mmee_solver.tilings import Tilings, nested_count, passes_bound, steps_of
 
 Floats = NDArray[np.float64]
@@ -53,31 +55,46 @@ class Boxes:
         )
 
 
+DRAM, ENERGY, CYCLES, VECTORS, ACCESSED = range(5)
+COLUMNS = 5
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Least figures of B boxes: DRAM bytes, energy in weight units, cycles, peak bytes; each (B,)."""
+    """What objectives are made of: DRAM bytes, energy in weight units, cycles, peak bytes."""
 
     dram: Floats
     energy: Floats
     latency: Floats
     peak: Floats
 
-    def take(self, which: NDArray[np.generic]) -> Figures:
-        """A selection."""
-        return Figures(self.dram[which], self.energy[which], self.latency[which], self.peak[which])
-
 
 @dataclass(frozen=True, slots=True)
-class OpFigures:
-    """Per array configuration: energy of buffer accesses, cycles, bits accessed; each (B, n_configs)."""
+class Rates:
+    """Cycles that one unit of a column takes."""
 
-    energy: Floats
-    cycles: Floats
-    bits: Floats
+    lanes: float
+    dram_cycles: float
+    buffer_cycles: float
 
-    def take(self, which: NDArray[np.generic]) -> OpFigures:
-        """A selection of boxes."""
-        return OpFigures(self.energy[which], self.cycles[which], self.bits[which])
+    @classmethod
+    def of(cls, accelerator: Accelerator) -> Rates:
+        """The rates of an accelerator."""
+        return cls(
+            float(accelerator.vector.lanes),
+            float(accelerator.dram_cycles_per_byte),
+            float(accelerator.buffer_cycles_per_byte),
+        )
+
+    def figures(self, columns: Floats, peak: Floats) -> Figures:
+        """Figures of sums of columns, (..., COLUMNS) and (...); a bound if the columns are bounds."""
+        dram = columns[..., DRAM] / 8
+        slowest = np.maximum(columns[..., VECTORS] / self.lanes, dram * self.dram_cycles)
+        slowest = np.maximum(slowest, columns[..., CYCLES])
+        if self.buffer_cycles:
+            accessed = dram + columns[..., ACCESSED] / 8
+            slowest = np.maximum(slowest, accessed * self.buffer_cycles)
+        return Figures(dram, columns[..., ENERGY], np.ceil(slowest * (1 - _SLACK)), peak)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,41 +111,27 @@ class View:
         return View(self.boxes.take(which), self.low[which], self.high[which], self.steps[which])
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """What the step monomials of B boxes add up to, before the ops' array configurations."""
-
-    forms: Floats  # (B, FORMS)
-    recompute: Floats  # (B, L)
-    peak: Floats  # (B,)
-
-    def take(self, which: NDArray[np.generic]) -> Linear:
-        """A selection of boxes."""
-        return Linear(self.forms[which], self.recompute[which], self.peak[which])
-
-
 class Bounder:
     """Evaluates boxes of one encoding under one accelerator and one set of tilings."""
 
-    def __init__(
-        self, encoding: Encoding, tilings: Tilings, accelerator: Accelerator, capacity_bytes: int
-    ) -> None:
-        self.encoding, self.tilings, self.accelerator = encoding, tilings, accelerator
-        self.capacity = float(capacity_bytes)
-        self.lanes = float(accelerator.vector.lanes)
-        self.dram_cycles = float(accelerator.dram_cycles_per_byte)
-        self.buffer_cycles = float(accelerator.buffer_cycles_per_byte)
+    def __init__(self, encoding: Encoding, tilings: Tilings) -> None:
+        self.encoding, self.tilings = encoding, tilings
         weights = encoding.weights
-        self.form_weights = np.zeros(5)
+        self.form_weights = np.zeros(FORMS)
         self.form_weights[READ] = weights.read_bit
         self.form_weights[WRITE] = weights.write_bit
         self.form_weights[VECTOR] = self.form_weights[FREE_VECTOR] = weights.vector_op
         self.form_weights[RESCALE] = weights.buffer_read_bit + weights.buffer_write_bit
-        self.active = [
-            np.arange(len(table.configs)) if table else np.zeros(0, dtype=np.int64)
-            for table in encoding.tables
-        ]
-        self.least = [self._least(leaf) for leaf in range(len(encoding.tables))]
+        # columns of what forms count
+        self.form_columns = np.zeros((FORMS, COLUMNS))
+        self.form_columns[[READ, WRITE], DRAM] = 1
+        self.form_columns[:, ENERGY] = self.form_weights
+        self.form_columns[VECTOR, VECTORS] = 1
+        self.form_columns[RESCALE, ACCESSED] = 2
+        table = encoding.table
+        self.active = np.arange(len(table.configs)) if table else np.zeros(1, dtype=np.int64)
+        self.uncut = self._op(self._uncut_log(), np.ones(1))[0] if len(encoding.op_sizes) else None
+        self.least = np.zeros(COLUMNS) if self.uncut is None else self.uncut.min(axis=0)
 
     def all_boxes(self) -> Boxes:
         """One box per structure: every tiling.
@@ -139,6 +142,10 @@ class Bounder:
         high = self.tilings.length[self.tilings.number] - 1 - self.encoding.shared
         return Boxes(np.arange(len(high)), np.zeros_like(high), high)
 
+    def lowest(self, boxes: Boxes) -> Floats:
+        """Lowest tile sizes, (B, A)."""
+        return self.tilings.value(self.tilings.number[boxes.structure], boxes.low)
+
     def values(self, boxes: Boxes) -> tuple[Floats, Floats]:
         """Lowest and highest tile sizes, each (B, A)."""
         number = self.tilings.number[boxes.structure]
@@ -146,65 +153,24 @@ class Bounder:
 
     # -- contraction -------------------------------------------------------------------------------
 
-    def contract(
-        self, boxes: Boxes, weights: Floats | None, limit: float, capacity: Floats | None = None
-    ) -> Boxes:
-        """Shrink boxes to the tilings that can fit and can cost at most ``limit``; drop empty ones.
+    def shrink(self, boxes: Boxes, capacity: Floats) -> Boxes:
+        """Lower the highest tiles to what can fit; boxes that cannot fit come out empty (low > high).
 
-        Occupancy is linear in each tile size: with all others at their least, the capacity bounds
-        it from above. A linear cost falls with each tile size: with all others at their largest,
-        the limit bounds its steps from above, hence the tile from below.
+        Occupancy is linear in each tile size: with all others at their least, the capacity bounds it
+        from above.
 
         Parameters
         ----------
         boxes : Boxes
             B boxes.
-        weights : ndarray of float64, shape (FORMS,), or None
-            Cost per unit of each form; None: no cost limit.
-        limit : float
-            The most that a tiling of interest costs, in the unit of ``weights``, without what the
-            forms do not count.
-        capacity : ndarray of float64, shape (B,), optional
-            Bytes that each box may occupy; the buffer's capacity by default.
+        capacity : ndarray of float64, shape (B, L)
+            Bytes that a box may occupy during each leaf.
         """
-        boxes = self._contract_high(boxes, capacity)
-        if weights is None or not np.isfinite(limit) or not len(boxes):
-            return boxes
-        return self._contract_low(boxes, weights, limit)
-
-    def fit(self, boxes: Boxes) -> Ints:
-        """Highest positions that still fit with all other axes at their least, (B, A)."""
-        return np.maximum(self._highest(boxes)[0], boxes.low)
-
-    def _contract_high(self, boxes: Boxes, capacity: Floats | None) -> Boxes:
-        new_high, room = self._highest(boxes, capacity)
-        enc, s = self.encoding, boxes.structure
-        outer = enc.outer[s]
-        cuts = outer >= 0
-        new_low = boxes.low
-        if cuts.any():
-            number = self.tilings.number[s]
-            low, _ = self.values(boxes)
-            new_low = new_low.copy()
-            b, a = np.nonzero(cuts)
-            o = outer[b, a]
-            needed = self.tilings.ceil(number[b, o], low[b, a])
-            np.maximum.at(new_low, (b, o), needed)
-        keep = np.asarray((room >= 0).all(axis=1) & (new_high >= new_low).all(axis=1))
-        return Boxes(s, new_low, new_high).take(keep)
-
-    def _highest(self, boxes: Boxes, capacity: Floats | None = None) -> tuple[Ints, Floats]:
-        """Highest position per axis that fits, and the room that the least tiles leave, (B, L)."""
         enc, s = self.encoding, boxes.structure
         number = self.tilings.number[s]
         low, high = self.values(boxes)
-        query = enc.tile_query[s]
-        tiles = self._monomials(query, low) * enc.tile_bytes[s]
-        alive = enc.alive[s] * tiles[:, None, :]
-        totals = alive.sum(axis=2)
-        shares = alive @ query
-        most_bytes = self.capacity if capacity is None else capacity[:, None]
-        room = most_bytes * (1 + _SLACK) - totals
+        used, shares = self.bytes(s, low)
+        room = capacity * (1 + _SLACK) - used
         with np.errstate(divide="ignore", invalid="ignore"):
             most = np.where(shares > 0, low[:, None, :] * (1 + room[:, :, None] / shares), np.inf)
         limit = np.minimum(most.min(axis=1) * (1 + _SLACK), high)
@@ -213,16 +179,37 @@ class Bounder:
         above = np.take_along_axis(limit, np.maximum(outer, 0), axis=1)
         limit = np.where(cuts, np.minimum(limit, above), limit)
         new_high = np.minimum(boxes.high, self.tilings.floor(number, np.maximum(limit, 0)))
-        return new_high, room
+        new_high = np.where((room >= 0).all(axis=1)[:, None], new_high, -1)
+        new_low = boxes.low
+        if cuts.any():
+            new_low = new_low.copy()
+            b, a = np.nonzero(cuts)
+            o = outer[b, a]
+            np.maximum.at(new_low, (b, o), self.tilings.ceil(number[b, o], low[b, a]))
+        return Boxes(s, new_low, new_high)
 
-    def _contract_low(self, boxes: Boxes, weights: Floats, limit: float) -> Boxes:
+    def raise_low(self, boxes: Boxes, weights: Floats, limit: Floats) -> Boxes:
+        """Raise the lowest tiles to what can cost at most a limit; hopeless boxes come out empty.
+
+        A linear cost falls with each tile size: with all others at their largest, the limit bounds
+        its steps from above, hence the tile from below.
+
+        Parameters
+        ----------
+        boxes : Boxes
+            B boxes.
+        weights : ndarray of float64, shape (FORMS,)
+            Cost per unit of each form.
+        limit : ndarray of float64, shape (B,)
+            The most that a box may cost, without what the forms do not count.
+        """
         enc, s = self.encoding, boxes.structure
         low, high = self.values(boxes)
         size, query = enc.size[s], enc.step_query[s]
         steps = self._steps(boxes, low, high)
         monomials = self._monomials(query, steps)
         costs = monomials * (enc.forms[s] @ weights)
-        rest = limit * (1 + _SLACK) - enc.constants[s] @ weights
+        rest = limit + np.abs(limit) * _SLACK - enc.constants[s] @ weights
         total = costs.sum(axis=1)
         shares = (np.maximum(costs, 0)[:, None, :] @ query)[:, 0, :]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -232,8 +219,23 @@ class Bounder:
         least = np.where(enc.granule[s], 1.0, np.minimum(least, size))
         number = self.tilings.number[s]
         new_low = np.maximum(boxes.low, self.tilings.ceil(number, least))
-        keep = np.asarray((total <= rest) & (new_low <= boxes.high).all(axis=1))
-        return Boxes(s, np.minimum(new_low, boxes.high), boxes.high).take(keep)
+        new_low = np.where((total <= rest + np.abs(total) * _SLACK)[:, None], new_low, boxes.high + 1)
+        return Boxes(s, new_low, boxes.high)
+
+    def sensitivity(self, boxes: Boxes, weights: Floats) -> tuple[Floats, Floats, Floats]:
+        """What could change within each box along each axis: log width, cost share, byte share; (B, A).
+
+        The cost (bytes) share of an axis is what the monomials that grow with its steps (tile) cost at
+        the largest (take at the least) tiles.
+        """
+        enc, s = self.encoding, boxes.structure
+        low, high = self.values(boxes)
+        steps = self._steps(boxes, low, high)
+        costs = self._monomials(enc.step_query[s], steps) * (enc.forms[s] @ weights)
+        tiles = self._monomials(enc.tile_query[s], low) * enc.tile_bytes[s]
+        bytes_ = (enc.alive[s] * tiles[:, None, :]) @ enc.tile_query[s]
+        width = np.where(boxes.low < boxes.high, np.log(high / low), 0.0)
+        return width, (np.abs(costs)[:, None, :] @ enc.step_query[s])[:, 0, :], bytes_.max(axis=1)
 
     # -- figures -----------------------------------------------------------------------------------
 
@@ -242,142 +244,76 @@ class Bounder:
         low, high = self.values(boxes)
         return View(boxes, low, high, self._steps(boxes, low, high))
 
-    def linear(self, view: View) -> Linear:
-        """Forms, recomputation and peak of B boxes, without array configurations."""
-        enc, s = self.encoding, view.boxes.structure
-        peak = self.peaks(s, view.low)
-        monomials = self._monomials(enc.step_query[s], view.steps)
-        forms = enc.constants[s] + (monomials[:, None, :] @ enc.forms[s])[:, 0, :]
-        padded = np.concatenate([monomials, np.ones((len(s), 1))], axis=1)
-        return Linear(forms, np.take_along_axis(padded, enc.recompute[s], axis=1), peak)
+    def bytes(self, structure: Ints, tile: Floats) -> tuple[Floats, Floats]:
+        """Bytes of tilings during each leaf, (B, L), and what of them grows with each axis, (B, L, A)."""
+        enc = self.encoding
+        query = enc.tile_query[structure]
+        tiles = self._monomials(query, tile) * enc.tile_bytes[structure]
+        alive = enc.alive[structure] * tiles[:, None, :]
+        return alive.sum(axis=2), alive @ query
 
-    def peaks(self, structure: Ints, tile: Floats, whole_bytes: bool = False) -> Floats:
-        """Peak bytes of tilings, (B,); each tile rounded up to whole bytes if asked for."""
+    def occupancy(self, structure: Ints, tile: Floats, whole_bytes: bool = False) -> Floats:
+        """Bytes of tilings during each leaf, (B, L); each tile rounded up to whole bytes if asked for."""
         enc = self.encoding
         tiles = self._monomials(enc.tile_query[structure], tile) * enc.tile_bytes[structure]
         if whole_bytes:
             copies = 1 + enc.tile_doubled[structure]
             tiles = np.ceil(tiles / copies) * copies
-        return np.asarray((enc.alive[structure] @ tiles[:, :, None])[:, :, 0].max(axis=1))
+        return np.asarray((enc.alive[structure] @ tiles[:, :, None])[:, :, 0])
 
-    def quick(self, linear: Linear) -> Figures:
-        """Bounds that take every op at the least of any tiling: cheap, and weaker than ``full``."""
-        energy = sum(linear.recompute[:, leaf] * least[0] for leaf, least in enumerate(self.least))
-        cycles = sum(linear.recompute[:, leaf] * least[1] for leaf, least in enumerate(self.least))
-        bits = sum(linear.recompute[:, leaf] * least[2] for leaf, least in enumerate(self.least))
-        return self._figures(linear, np.asarray(energy), np.asarray(cycles), np.asarray(bits))
+    def linear(self, view: View) -> tuple[Floats, Floats]:
+        """Columns that do not depend on the array configuration, (B, COLUMNS); recomputation, (B,)."""
+        enc, s = self.encoding, view.boxes.structure
+        monomials = self._monomials(enc.step_query[s], view.steps)
+        forms = enc.constants[s] + (monomials[:, None, :] @ enc.forms[s])[:, 0, :]
+        padded = np.concatenate([monomials, np.ones((len(s), 1))], axis=1)
+        recompute = padded[np.arange(len(s)), enc.recompute[s]]
+        columns = forms @ self.form_columns
+        if enc.table is not None:
+            columns[:, ENERGY] += recompute * (enc.table.macs * enc.weights.mac)
+        return columns, recompute
 
-    def full(self, linear: Linear, ops: Sequence[OpFigures]) -> Figures:
-        """Bounds that take every op at its best array configuration, figure by figure."""
-        energy = sum(op.energy.min(axis=1) for op in ops)
-        cycles = sum(op.cycles.min(axis=1) for op in ops)
-        bits = sum(op.bits.min(axis=1) for op in ops)
-        return self._figures(linear, np.asarray(energy), np.asarray(cycles), np.asarray(bits))
-
-    def choices(self, linear: Linear, ops: Sequence[OpFigures]) -> Figures:
-        """Bounds for every joint choice of active configurations; figures are (B, n_choices)."""
-        energy, cycles, bits = ops[0].energy, ops[0].cycles, ops[0].bits
-        for op in ops[1:]:
-            energy = _outer_sum(energy, op.energy)
-            cycles = _outer_sum(cycles, op.cycles)
-            bits = _outer_sum(bits, op.bits)
-        return self._figures(linear, energy, cycles, bits)
-
-    def _figures(self, linear: Linear, energy: Floats, cycles: Floats, bits: Floats) -> Figures:
-        """Join what the forms and what the ops cost; ``energy`` … are (B,) or (B, n)."""
-        wide = (slice(None), *(None,) * (energy.ndim - 1))
-        forms = linear.forms
-        fixed = self.fixed_energy(linear)
-        dram = (forms[:, READ] + forms[:, WRITE]) / 8
-        floor = np.maximum(forms[:, VECTOR] / self.lanes, dram * self.dram_cycles)
-        slowest = np.maximum(cycles, floor[wide])
-        if self.buffer_cycles:
-            accessed = (dram + forms[:, RESCALE] / 4)[wide] + bits / 8
-            slowest = np.maximum(slowest, accessed * self.buffer_cycles)
-        return Figures(
-            np.broadcast_to(dram[wide], energy.shape),
-            fixed[wide] + energy,
-            np.ceil(slowest * (1 - _SLACK)),
-            np.broadcast_to(linear.peak[wide], energy.shape),
-        )
-
-    def fixed_energy(self, linear: Linear) -> Floats:
-        """Energy that does not depend on array configurations, (B,)."""
-        macs = sum(
-            linear.recompute[:, leaf] * (table.macs if table else 0.0)
-            for leaf, table in enumerate(self.encoding.tables)
-        )
-        return np.asarray(linear.forms @ self.form_weights + macs * self.encoding.weights.mac)
-
-    def combine(self, linear: Linear, choice: Sequence[tuple[Floats, Floats, Floats]]) -> Figures:
-        """Figures of one box for many choices of configurations: (energy, cycles, bits) per op."""
-        energy = sum(part[0] for part in choice)
-        cycles = sum(part[1] for part in choice)
-        bits = sum(part[2] for part in choice)
-        count = len(np.atleast_1d(np.asarray(energy)))
-        wide = Linear(
-            np.repeat(linear.forms, count, axis=0),
-            np.repeat(linear.recompute, count, axis=0),
-            np.repeat(linear.peak, count, axis=0),
-        )
-        return self._figures(wide, np.asarray(energy), np.asarray(cycles), np.asarray(bits))
-
-    def ops(self, view: View, linear: Linear) -> list[OpFigures]:
-        """Figures of every op for each of its active array configurations."""
+    def op(self, view: View, recompute: Floats) -> Floats:
+        """Columns of the op for each of its active array configurations, (B, n_configs, COLUMNS)."""
         passes = self._passes(view.boxes, view.low, view.high)
-        found = []
-        for leaf, table in enumerate(self.encoding.tables):
-            features = self._features(view.boxes, leaf, view.steps, passes)
-            rec = linear.recompute[:, leaf]
-            found.append(self._op(leaf, table, features, rec))
-        return found
+        return self._op(self._features(view.boxes, view.steps, passes), recompute)
 
-    def _op(self, leaf: int, table: OpTable | None, features: Floats, rec: Floats) -> OpFigures:
-        weights = self.encoding.weights
-        read, write = self.encoding.plain_bits[leaf]
-        rec = rec[:, None]
-        if table is None:
-            energy = rec * (read * weights.buffer_read_bit + write * weights.buffer_write_bit)
-            return OpFigures(energy, np.zeros_like(energy), rec * (read + write))
-        monomials = np.rint(np.exp(_rows_product(features, table.query)))
-        active = self.active[leaf]
-        reads = np.full((len(rec), len(active)), read + table.constant_read_bits)
-        writes = np.zeros_like(reads)
-        for row in range(len(table.read_bits)):
-            picked = monomials[:, table.terms[row, active]]
-            reads += table.read_bits[row] * picked
-            if table.write_bits[row]:
-                writes += table.write_bits[row] * picked
-        cycles = monomials[:, table.terms[-2, active]]
-        if table.fill.any():
-            cycles = cycles + table.fill[active] * monomials[:, table.terms[-1, active]]
-        energy = reads * weights.buffer_read_bit + writes * weights.buffer_write_bit
-        return OpFigures(rec * energy, rec * cycles, rec * (reads + writes))
+    def _op(self, features: Floats, rec: Floats) -> Floats:
+        weights, table = self.encoding.weights, self.encoding.table
+        read, write = self.encoding.plain_bits
+        active = self.active
+        out = np.zeros((len(rec), len(active), COLUMNS))
+        reads = np.full(out.shape[:2], read + (table.constant_read_bits if table else 0.0))
+        writes = np.full(out.shape[:2], write)
+        if table is not None:
+            monomials = np.rint(np.exp(_rows_product(features, table.query)))
+            for row in range(len(table.read_bits)):
+                picked = monomials[:, table.terms[row, active]]
+                reads += table.read_bits[row] * picked
+                if table.write_bits[row]:
+                    writes += table.write_bits[row] * picked
+            cycles = monomials[:, table.terms[-2, active]]
+            if table.fill.any():
+                cycles = cycles + table.fill[active] * monomials[:, table.terms[-1, active]]
+            out[:, :, CYCLES] = cycles
+        out[:, :, ENERGY] = reads * weights.buffer_read_bit + writes * weights.buffer_write_bit
+        out[:, :, ACCESSED] = reads + writes
+        return out * rec[:, None, None]
 
-    def _least(self, leaf: int) -> tuple[float, float, float]:
-        """Least energy, cycles and bits of an op over all configurations, uncut."""
-        op = self.uncut(leaf)
-        return float(op.energy.min()), float(op.cycles.min()), float(op.bits.min())
-
-    def uncut(self, leaf: int) -> OpFigures:
-        """An op's figures for each active configuration when no loop cuts a dim: least of any tiling."""
-        return self._op(leaf, self.encoding.tables[leaf], self._uncut_log(leaf), np.ones(1))
-
-    def _uncut(self, leaf: int) -> Floats:
+    def _uncut(self) -> Floats:
         """Steps and passes per dim when no loop cuts it, (n_dims, 1 + n_extents)."""
-        sizes = self.encoding.op_sizes[leaf]
+        sizes = self.encoding.op_sizes
         extent = np.array(self.encoding.extents, dtype=np.float64)
         passes = np.ceil(sizes[:, None] / extent[None, :])
         return np.concatenate([np.ones((len(sizes), 1)), passes], axis=1)
 
-    def _uncut_log(self, leaf: int) -> Floats:
-        return np.asarray(np.log(self._uncut(leaf)).reshape(1, -1))
+    def _uncut_log(self) -> Floats:
+        return np.asarray(np.log(self._uncut()).reshape(1, -1))
 
-    def _features(self, boxes: Boxes, leaf: int, steps: Floats, passes: Floats) -> Floats:
+    def _features(self, boxes: Boxes, steps: Floats, passes: Floats) -> Floats:
         enc = self.encoding
-        dims = enc.op_dims[leaf]
-        axis = enc.finest[boxes.structure, leaf, : len(dims)]
-        whole = self._uncut(leaf)
+        axis = enc.finest[boxes.structure]
+        whole = self._uncut()
         chosen = np.maximum(axis, 0)
         got_steps = np.take_along_axis(steps, chosen, axis=1)
         got_passes = np.take_along_axis(passes, chosen[:, :, None], axis=1)
@@ -439,11 +375,6 @@ def _rows_product(rows: Floats, matrix: Floats) -> Floats:
     """``rows @ matrix``, a block of rows at a time: small enough that BLAS starts no threads for it."""
     blocks = [rows[start : start + _BLOCK] @ matrix for start in range(0, len(rows), _BLOCK)]
     return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
-
-
-def _outer_sum(first: Floats, second: Floats) -> Floats:
-    """All sums of a value of one array and one of the other, per box: (B, m), (B, n) -> (B, m·n)."""
-    return (first[:, :, None] + second[:, None, :]).reshape(len(first), -1)
 
 
 def _nested_pieces(size: Floats, outer: tuple[Floats, Floats], granule: Floats) -> Floats:

@@ -6,7 +6,8 @@ a *query matrix*. A tiling says how large they are: a column of a *log matrix*. 
 
     monomials = rint(exp(query @ log)),     figure = coefficients @ monomials,
 
-for all structures and tilings at once. Monomials are whole numbers, and ``rint`` restores them
+for all structures and tilings at once. What leaves share (a skeleton) and what each leaf has of its
+own (a layout) are encoded apart: their figures add up. Monomials are whole numbers, and ``rint`` restores them
 exactly as long as they stay below 10¹³ (float64 has 2⁵³ ≈ 9·10¹⁵; the exponential of a sum of a
 dozen logarithms is off by some 10⁻¹⁵ relative).
 
@@ -18,7 +19,7 @@ passes at the largest tiles give the least cost.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import lcm, prod
 from typing import Any
 
@@ -27,8 +28,10 @@ from numpy.typing import NDArray
 
 from mmee_solver.accelerator import Accelerator
 from mmee_solver.arrays import OpTable, extents, op_table, uses_array
+from mmee_solver.layouts import Given, Layout
 from mmee_solver.roles import STATISTICS_BITS, RowStep
-from mmee_solver.structures import GRANULE, SHARED, GroupSpace, HoldAt, LoopAt, Structure
+from mmee_solver.skeletons import GRANULE, SHARED, Axis, HoldAt, Site, Skeleton
+from mmee_solver.space import GroupSpace
 from mmee_solver.units import exact
 from mmee_solver.workload import Graph, Op
 
@@ -74,14 +77,18 @@ class Weights:
 
 @dataclass(frozen=True)
 class Encoding:
-    """All structures of one group in matrix form. S structures, A axes, M and K monomials, L leaves."""
+    """Skeletons, or the layouts of one leaf, in matrix form.
 
-    structures: tuple[Structure, ...]
+    S structures, A axes, M and K monomials, L leaves of the group. ``ops`` has one op for layouts and
+    none for skeletons; what is said per op has a single entry or none.
+    """
+
+    structures: tuple[Skeleton | Layout, ...]
     size: Floats  # (S, A) size of the axis' dim, 1 for an unused axis
-    dim: Ints  # (S, A) index of the axis' dim in ``dims``, -1 for an unused axis
     outer: Ints  # (S, A) axis that a granule cuts, -1 for the whole dim
     granule: NDArray[np.bool_]  # (S, A)
     shared: NDArray[np.bool_]  # (S, A)
+    twice: NDArray[np.bool_]  # (S, A) whether another loop cuts the axis' dim, in this leaf or another
     tile_query: Floats  # (S, M, A)
     tile_bytes: Floats  # (S, M) bytes per unit of the monomial
     tile_doubled: Floats  # (S, M) 1 where double buffering counts the tile twice
@@ -89,135 +96,113 @@ class Encoding:
     step_query: Floats  # (S, K, A)
     forms: Floats  # (S, K, FORMS) in bits or vector operations
     constants: Floats  # (S, FORMS)
-    recompute: Ints  # (S, L) index of the monomial of recomputation, K for none
-    finest: Ints  # (S, L, D) axis that cuts an op's dim last, -1 for none
-    tables: tuple[OpTable | None, ...]
-    plain_bits: Floats  # (L, 2) buffer bits read and written by ops that use no array, per computation
-    dims: tuple[str, ...]
-    op_dims: tuple[tuple[str, ...], ...]
-    op_sizes: tuple[Floats, ...]  # sizes of op_dims
+    recompute: Ints  # (S,) index of the monomial of recomputation, K for none
+    finest: Ints  # (S, D) axis that cuts an op's dim last, -1 for none
+    table: OpTable | None
+    plain_bits: tuple[float, float]  # buffer bits read and written by an op that uses no array
+    op_sizes: Floats  # (D,) sizes of the op's dims
     extents: tuple[int, ...]
     weights: Weights
-    odd_bits: bool  # whether an element is no whole number of bytes, so that sums are rounded up
 
 
-@dataclass(frozen=True, slots=True)
-class _Site:
-    """A hold in a structure: the finest axis per dim above it, and the leaves that it is alive in."""
-
-    tensor: str
-    level: dict[str, int]
-    leaves: tuple[int, ...]
-    serves: tuple[int, ...]
+def has_odd_bits(space: GroupSpace) -> bool:
+    """Whether an element is no whole number of bytes, so that sums are rounded up."""
+    return any(space.graph.tensors[name].bits % 8 for op in space.ops for name in op.tensors)
 
 
-def encode(space: GroupSpace, structures: Sequence[Structure], accelerator: Accelerator) -> Encoding:
-    """Encode structures of one group.
+def encode_skeletons(
+    space: GroupSpace, found: Sequence[Skeleton], accelerator: Accelerator, twice: frozenset[str]
+) -> Encoding:
+    """Encode what leaves share: the tiles and the traffic of shared holds.
 
     Parameters
     ----------
     space : GroupSpace
         The group; leaf i is its op i.
-    structures : sequence of Structure
-        Placements of this group, at least one.
+    found : sequence of Skeleton
+        At least one.
+    accelerator : Accelerator
+        Double buffering and energies.
+    twice : frozenset of str
+        Dims whose shared tiles some leaf cuts once more.
+    """
+    parts = []
+    for skeleton in found:
+        row = _Row(skeleton.axes, {})
+        for site in skeleton.sites:
+            _site_terms(space, accelerator, row, site, [])
+        parts.append(row)
+    return _encoding(space, found, parts, accelerator, None, twice)
+
+
+def encode_layouts(
+    space: GroupSpace, found: Sequence[Layout], accelerator: Accelerator, twice: frozenset[str]
+) -> Encoding:
+    """Encode layouts of one leaf: its own tiles and traffic, its work, its row statistics.
+
+    Parameters
+    ----------
+    space : GroupSpace
+        The group; leaf i is its op i.
+    found : sequence of Layout
+        At least one, all of one leaf.
     accelerator : Accelerator
         Extents, stationarity, pipeline, rescale and energies.
-
-    Returns
-    -------
-    Encoding
-        Read-only matrices.
+    twice : frozenset of str
+        Dims whose shared tiles some leaf cuts once more.
     """
-    graph = space.graph
-    rows = [_encode_one(space, structure, accelerator) for structure in structures]
-    plain = np.array([_plain_bits(graph, op) for op in space.ops], dtype=np.float64)
-    return Encoding(
-        structures=tuple(structures),
-        tables=tuple(op_table(graph, accelerator, op) for op in space.ops),
-        plain_bits=plain,
-        dims=tuple(dict.fromkeys(d for op in space.ops for d in graph.op_dims(op))),
-        op_dims=tuple(graph.op_dims(op) for op in space.ops),
-        op_sizes=tuple(np.array([float(graph.dims[d]) for d in graph.op_dims(op)]) for op in space.ops),
-        extents=extents(accelerator),
-        weights=Weights.of(accelerator),
-        odd_bits=any(graph.tensors[n].bits % 8 for op in space.ops for n in op.tensors),
-        **_fill(space, structures, rows),
-    )
+    rows = [_layout_row(space, layout, accelerator) for layout in found]
+    return _encoding(space, found, rows, accelerator, found[0].path.leaf, twice)
 
 
 @dataclass(slots=True)
 class _Row:
-    """One structure's monomials: tiles (axes, bytes, twice?, leaves), steps (axes -> forms)."""
+    """Monomials of one structure: products of axes with their coefficients."""
 
-    tiles: list[tuple[frozenset[int], float, bool, tuple[int, ...]]]
-    steps: dict[frozenset[int], list[float]]
-    constants: list[float]
-    recompute: list[frozenset[int]]
-    finest: list[dict[str, int]]
+    axes: tuple[Axis, ...]
+    finest: dict[str, int]
+    steps: dict[frozenset[int], list[float]] = field(default_factory=dict)
+    constants: list[float] = field(default_factory=lambda: [0.0] * FORMS)
+    tiles: list[tuple[frozenset[int], float, bool, tuple[int, ...]]] = field(default_factory=list)
+    recompute: frozenset[int] = frozenset()
 
 
-def sites(space: GroupSpace, structure: Structure) -> tuple[list[_Site], list[dict[str, int]]]:
-    """Holds of a structure with the axes above them, and the finest axis per dim of each leaf."""
-    found: list[_Site] = []
-    everywhere = tuple(range(len(structure.leaves)))
-    users = space.users
+def _layout_row(space: GroupSpace, layout: Layout, accelerator: Accelerator) -> _Row:
+    path, own = layout.path, []
     level: dict[str, int] = {}
-    for entry in structure.shared:
+    loops = len(path.loops)
+    for place, entry in enumerate(layout.entries):
         if isinstance(entry, HoldAt):
-            found.append(_Site(entry.tensor, dict(level), everywhere, users[entry.tensor]))
+            on_path = next((e.axis for e in layout.entries[place:] if not isinstance(e, HoldAt)), loops)
+            alive = path.loops[on_path][1] if on_path < loops else (path.leaf,)
+            own.append(Site(entry.tensor, dict(level), alive, (path.leaf,)))
         else:
-            level[structure.axes[entry.axis].dim] = entry.axis
-    for name in structure.body:
-        found.append(_Site(name, dict(level), everywhere, users[name]))
-    finest = []
-    for leaf, entries in enumerate(structure.leaves):
-        inner = dict(level)
-        for entry in entries:
-            if isinstance(entry, LoopAt):
-                inner[structure.axes[entry.axis].dim] = entry.axis
-            else:
-                found.append(_Site(entry.tensor, dict(inner), (leaf,), (leaf,)))
-        finest.append(inner)
-    return found, finest
-
-
-def _encode_one(space: GroupSpace, structure: Structure, accelerator: Accelerator) -> _Row:
-    graph, roles = space.graph, space.roles
-    found, finest = sites(space, structure)
-    row = _Row([], {}, [0.0] * FORMS, [], finest)
-    shared = _shared_level(structure)
-    for leaf in range(len(space.ops)):
-        lacking = frozenset(a for d, a in shared.items() if d not in space.dims_of_ops[leaf])
-        row.recompute.append(lacking)
-        if lacking:
-            row.steps.setdefault(lacking, [0.0] * FORMS)
-        _vector_terms(space, row, found, leaf, lacking)
-    for site in found:
-        lacking = _lacking(space, site)
-        streamed = site.tensor not in roles.internal or site.tensor in roles.leaving
-        online = _online(space, found, site)
-        _tile_terms(space, accelerator, row, site, streamed, online)
-        bits = float(graph.bits(site.tensor))
-        if site.tensor in roles.inputs:
-            _add(row, lacking, READ, bits)
-        elif site.tensor in roles.internal:
-            if site.tensor in roles.leaving:
-                row.constants[WRITE] += bits
-        else:
-            rows = sum(STATISTICS_BITS * prod(graph.dims[d] for d in r.rows) for r, _ in online)
-            _add(row, lacking, READ, bits + rows)
-            _add(row, lacking, WRITE, bits + rows)
-            row.constants[READ] -= bits + rows
-            row.constants[WRITE] -= rows
-        _online_terms(space, accelerator, row, site, online)
+            level[layout.axes[entry.axis].dim] = entry.axis
+    row = _Row(layout.axes, level)
+    op_dims = space.dims_of_ops[path.leaf]
+    row.recompute = frozenset(axis for axis, (dim, _) in enumerate(path.loops) if dim not in op_dims)
+    if row.recompute:
+        row.steps.setdefault(row.recompute, [0.0] * FORMS)
+    everything = own + [_given_site(path.loops, given, path.leaf) for given in path.given]
+    _vector_terms(space, row, everything, path.leaf)
+    online = _online(space, everything, path.leaf)
+    output = space.ops[path.leaf].output
+    for site in own:
+        _site_terms(space, accelerator, row, site, online if site.tensor == output else [])
+    if online:
+        held = next(site for site in everything if site.tensor == output)
+        if held not in own:
+            _statistics_tiles(space, row, held, online)
+        _online_terms(space, accelerator, row, output, online)
     return row
 
 
-def _shared_level(structure: Structure) -> dict[str, int]:
-    return {structure.axes[e.axis].dim: e.axis for e in structure.shared if isinstance(e, LoopAt)}
+def _given_site(loops: Sequence[tuple[str, tuple[int, ...]]], given: Given, leaf: int) -> Site:
+    level = {dim: axis for axis, (dim, _) in enumerate(loops[: given.depth])}
+    return Site(given.tensor, level, given.alive, (leaf,))
 
 
-def _lacking(space: GroupSpace, site: _Site) -> frozenset[int]:
+def _lacking(space: GroupSpace, site: Site) -> frozenset[int]:
     own = space.graph.tensors[site.tensor].dims
     return frozenset(axis for dim, axis in site.level.items() if dim not in own)
 
@@ -230,49 +215,68 @@ def _add(row: _Row, axes: frozenset[int], form: int, amount: float) -> None:
         row.constants[form] += amount
 
 
-def _online(space: GroupSpace, found: Sequence[_Site], site: _Site) -> list[tuple[RowStep, int]]:
-    """Row steps that run online into this output, each with the axis (index) that steps its rows."""
+def _online(space: GroupSpace, found: Sequence[Site], leaf: int) -> list[tuple[RowStep, int]]:
+    """Row steps that run online into a leaf's output, each with the axis (index) that steps its rows."""
     pairs = []
     for row in space.rows:
-        leaf = next(i for i, op in enumerate(space.ops) if op.name == row.consumer)
-        if space.ops[leaf].output != site.tensor:
+        if row.consumer != space.ops[leaf].name:
             continue
-        carrier = next(s for s in found if s.tensor == row.tensor and leaf in s.serves)
-        if row.step.axis in carrier.level:
+        carrier = next((site for site in found if site.tensor == row.tensor), None)
+        if carrier is not None and row.step.axis in carrier.level:
             pairs.append((row, carrier.level[row.step.axis]))
     return pairs
 
 
-def _tile_terms(
+def _site_terms(
     space: GroupSpace,
     accelerator: Accelerator,
     row: _Row,
-    site: _Site,
-    streamed: bool,
+    site: Site,
     online: Sequence[tuple[RowStep, int]],
 ) -> None:
-    graph = space.graph
-    double = accelerator.buffer.double_buffered
-    tensor = graph.tensors[site.tensor]
-    items = [(tensor.dims, tensor.bits, 2 if double and streamed else 1)]
-    for step, _ in online:
-        # Double buffering doubles statistics only if the output is revisited, which a loop of one step
-        # does not do: a bound must count them once. The exact evaluation decides.
-        items.append((step.rows, STATISTICS_BITS, 1))
-    for dims, bits, copies in items:
-        axes = frozenset(site.level[d] for d in dims if d in site.level)
-        whole = prod(graph.dims[d] for d in dims if d not in site.level)
-        row.tiles.append((axes, copies * bits * whole / 8, copies > 1, site.leaves))
+    """Tile and traffic of one hold, with the statistics that run online into it."""
+    graph, roles = space.graph, space.roles
+    tensor, lacking = graph.tensors[site.tensor], _lacking(space, site)
+    streamed = site.tensor not in roles.internal or site.tensor in roles.leaving
+    copies = 2 if accelerator.buffer.double_buffered and streamed else 1
+    _tile(space, row, site, tensor.dims, copies * tensor.bits, copies > 1)
+    _statistics_tiles(space, row, site, online)
+    bits = float(graph.bits(site.tensor))
+    if site.tensor in roles.inputs:
+        _add(row, lacking, READ, bits)
+    elif site.tensor in roles.internal:
+        if site.tensor in roles.leaving:
+            row.constants[WRITE] += bits
+    else:
+        rows = sum(STATISTICS_BITS * prod(graph.dims[d] for d in r.rows) for r, _ in online)
+        _add(row, lacking, READ, bits + rows)
+        _add(row, lacking, WRITE, bits + rows)
+        row.constants[READ] -= bits + rows
+        row.constants[WRITE] -= rows
 
 
-def _vector_terms(
-    space: GroupSpace, row: _Row, found: Sequence[_Site], leaf: int, lacking: frozenset[int]
+def _tile(space: GroupSpace, row: _Row, site: Site, dims: Sequence[str], bits: int, doubled: bool) -> None:
+    axes = frozenset(site.level[d] for d in dims if d in site.level)
+    whole = prod(space.graph.dims[d] for d in dims if d not in site.level)
+    row.tiles.append((axes, bits * whole / 8, doubled, site.alive))
+
+
+def _statistics_tiles(
+    space: GroupSpace, row: _Row, site: Site, online: Sequence[tuple[RowStep, int]]
 ) -> None:
+    """Statistics beside an output. Double buffering doubles them only if the output is revisited, which
+    a loop of one step does not do: a bound must count them once. The exact evaluation decides.
+    """
+    for step, _ in online:
+        _tile(space, row, site, step.rows, STATISTICS_BITS, doubled=False)
+
+
+def _vector_terms(space: GroupSpace, row: _Row, found: Sequence[Site], leaf: int) -> None:
     graph, op = space.graph, space.ops[leaf]
     if space.vector_work[leaf]:
-        _add(row, lacking, VECTOR, space.vector_work[leaf])
+        _add(row, row.recompute, VECTOR, space.vector_work[leaf])
     for step in op.prologue:
-        site = next(s for s in found if s.tensor == step.tensor and leaf in s.serves)
+        site = next(s for s in found if s.tensor == step.tensor)
         work = float(step.vector_ops * graph.elements(step.tensor))
         _add(row, _lacking(space, site), VECTOR, work)
 
@@ -281,13 +285,12 @@ def _online_terms(
     space: GroupSpace,
     accelerator: Accelerator,
     row: _Row,
-    site: _Site,
+    output: str,
     online: Sequence[tuple[RowStep, int]],
 ) -> None:
     graph = space.graph
     for step, axis in online:
-        leaf = next(i for i, op in enumerate(space.ops) if op.name == step.consumer)
-        lacking, elements = row.recompute[leaf], float(graph.elements(site.tensor))
+        lacking, elements = row.recompute, float(graph.elements(output))
         if step.step.kind == "normalize":
             _add(row, lacking, VECTOR, elements)
             continue
@@ -295,62 +298,80 @@ def _online_terms(
         _add(row, lacking | {axis}, form, elements)
         _add(row, lacking, form, -elements)
         if form == VECTOR:
-            bits = elements * graph.tensors[site.tensor].bits
+            bits = elements * graph.tensors[output].bits
             _add(row, lacking | {axis}, RESCALE, bits)
             _add(row, lacking, RESCALE, -bits)
 
 
-def _fill(
-    space: GroupSpace, structures: Sequence[Structure], rows: Sequence[_Row]
-) -> dict[str, NDArray[Any]]:
+def _encoding(
+    space: GroupSpace,
+    found: Sequence[Skeleton | Layout],
+    rows: Sequence[_Row],
+    accelerator: Accelerator,
+    leaf: int | None,
+    twice: frozenset[str],
+) -> Encoding:
     """Pad every structure's monomials into common matrices."""
-    graph, leaves = space.graph, len(space.ops)
-    dims = tuple(dict.fromkeys(d for op in space.ops for d in graph.op_dims(op)))
-    op_dims = [graph.op_dims(op) for op in space.ops]
-    s, widest = len(rows), max(len(d) for d in op_dims)
-    a = max((len(structure.axes) for structure in structures), default=0) or 1
-    m, k = max(len(row.tiles) for row in rows), max(len(row.steps) for row in rows) or 1
+    graph = space.graph
+    op = None if leaf is None else space.ops[leaf]
+    dims = () if op is None else graph.op_dims(op)
+    s, a = len(rows), max(len(row.axes) for row in rows) or 1
+    m, k = max(len(row.tiles) for row in rows) or 1, max(len(row.steps) for row in rows) or 1
     out: dict[str, NDArray[Any]] = {
         "size": np.ones((s, a)),
-        "dim": np.full((s, a), -1, dtype=np.int64),
         "outer": np.full((s, a), -1, dtype=np.int64),
         "granule": np.zeros((s, a), dtype=np.bool_),
         "shared": np.zeros((s, a), dtype=np.bool_),
+        "twice": np.zeros((s, a), dtype=np.bool_),
         "tile_query": np.zeros((s, m, a)),
         "tile_bytes": np.zeros((s, m)),
         "tile_doubled": np.zeros((s, m)),
-        "alive": np.zeros((s, leaves, m)),
+        "alive": np.zeros((s, len(space.ops), m)),
         "step_query": np.zeros((s, k, a)),
         "forms": np.zeros((s, k, FORMS)),
         "constants": np.zeros((s, FORMS)),
-        "recompute": np.full((s, leaves), k, dtype=np.int64),
-        "finest": np.full((s, leaves, widest), -1, dtype=np.int64),
+        "recompute": np.full(s, k, dtype=np.int64),
+        "finest": np.full((s, len(dims)), -1, dtype=np.int64),
     }
-    for index, (structure, row) in enumerate(zip(structures, rows, strict=True)):
-        for number, axis in enumerate(structure.axes):
-            out["size"][index, number] = graph.dims[axis.dim]
-            out["dim"][index, number] = dims.index(axis.dim)
-            out["outer"][index, number] = axis.outer
-            out["granule"][index, number] = axis.kind == GRANULE
-            out["shared"][index, number] = axis.kind == SHARED
-        for number, (axes, size, doubled, alive) in enumerate(row.tiles):
-            out["tile_query"][index, number, list(axes)] = 1
-            out["tile_bytes"][index, number] = size
-            out["tile_doubled"][index, number] = doubled
-            out["alive"][index, list(alive), number] = 1
-        numbers = {axes: number for number, axes in enumerate(row.steps)}
-        for axes, number in numbers.items():
-            out["step_query"][index, number, list(axes)] = 1
-            out["forms"][index, number] = row.steps[axes]
-        out["constants"][index] = row.constants
-        for leaf, axes in enumerate(row.recompute):
-            if axes:
-                out["recompute"][index, leaf] = numbers[axes]
-            for column, dim in enumerate(op_dims[leaf]):
-                out["finest"][index, leaf, column] = row.finest[leaf].get(dim, -1)
+    for index, row in enumerate(rows):
+        _fill(out, index, row, graph, twice)
+        for column, dim in enumerate(dims):
+            out["finest"][index, column] = row.finest.get(dim, -1)
     for array in out.values():
         array.setflags(write=False)
-    return out
+    return Encoding(
+        structures=tuple(found),
+        table=None if op is None else op_table(graph, accelerator, op),
+        plain_bits=(0.0, 0.0) if op is None else _plain_bits(graph, op),
+        op_sizes=np.array([float(graph.dims[d]) for d in dims]),
+        extents=extents(accelerator),
+        weights=Weights.of(accelerator),
+        **out,
+    )
+
+
+def _fill(out: dict[str, NDArray[Any]], index: int, row: _Row, graph: Graph, twice: frozenset[str]) -> None:
+    for number, axis in enumerate(row.axes):
+        out["size"][index, number] = graph.dims[axis.dim]
+        out["outer"][index, number] = axis.outer
+        out["granule"][index, number] = axis.kind == GRANULE
+        out["shared"][index, number] = axis.kind == SHARED
+        if axis.kind == SHARED:
+            out["twice"][index, number] = axis.dim in twice
+        if axis.outer >= 0:
+            out["twice"][index, [number, axis.outer]] = True
+    for number, (axes, size, doubled, alive) in enumerate(row.tiles):
+        out["tile_query"][index, number, list(axes)] = 1
+        out["tile_bytes"][index, number] = size
+        out["tile_doubled"][index, number] = doubled
+        out["alive"][index, list(alive), number] = 1
+    numbers = {axes: number for number, axes in enumerate(row.steps)}
+    for axes, number in numbers.items():
+        out["step_query"][index, number, list(axes)] = 1
+        out["forms"][index, number] = row.steps[axes]
+    out["constants"][index] = row.constants
+    if row.recompute:
+        out["recompute"][index] = numbers[row.recompute]
 
 
 def _plain_bits(graph: Graph, op: Op) -> tuple[float, float]:

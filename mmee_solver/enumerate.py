@@ -6,21 +6,24 @@ from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mmee_solver.accelerator import Accelerator
-from mmee_solver.bounds import Bounder, Boxes
+from mmee_solver.bounds import Bounder
 from mmee_solver.cost import Metrics
-from mmee_solver.emit import emit
-from mmee_solver.encode import Encoding, encode
+from mmee_solver.emit import Chosen, emit
+from mmee_solver.encode import Encoding
 from mmee_solver.errors import InfeasibleError
+from mmee_solver.layouts import Layout
 from mmee_solver.nest import Group
 from mmee_solver.objective import Key, Objective
+from mmee_solver.program import Program, group_program
 from mmee_solver.search import Counts, Search
-from mmee_solver.structures import GroupSpace, structures
 from mmee_solver.tilings import tilings
 from mmee_solver.trace import trace
-from mmee_solver.trees import order_trees
 from mmee_solver.workload import Graph
+
+Floats = NDArray[np.float64]
 
 __all__ = ["Counts", "GroupResult", "Objective", "SearchOptions", "search_group"]
 
@@ -78,51 +81,90 @@ def search_group(
         If no tiling fits the buffer; says the least capacity that would do.
     """
     options = options or SearchOptions()
-    space = GroupSpace.of(graph, ops)
-    counts = Counts()
-    trees = order_trees(graph, ops, options.recompute)
-    recut = options.tiles == "divisors"
-    found = list(structures(space, trees, recut))
-    counts.trees, counts.structures = len(trees), len(found)
-    encoding = encode(space, found, accelerator)
-    _check_feasible(graph, encoding, accelerator, ops)
-    search = Search(graph, accelerator, encoding, objective, counts, cutoff)
+    program = group_program(graph, accelerator, ops, options.recompute, options.tiles == "divisors")
+    return search_program(program, accelerator, objective, options.tiles, cutoff)
+
+
+def search_program(
+    program: Program, accelerator: Accelerator, objective: Objective, tiles: str, cutoff: Key | None = None
+) -> GroupResult:
+    """The same for a group that is listed and encoded already."""
+    counts = Counts(trees=program.trees, structures=program.structures)
+    _check_feasible(program, accelerator)
+    search = Search(program, accelerator, objective, counts, cutoff)
     if objective.name == "dram":
-        search.least_traffic(tilings(encoding, options.tiles, traffic_only=True))
+        search.least_traffic(tiles)
         if search.best_metrics is None:
             return GroupResult(None, None, counts)
-    search.run(tilings(encoding, options.tiles, traffic_only=False))
+    search.run(tiles)
     if search.best_group is None:
         return GroupResult(None, None, counts)
     return GroupResult(search.best_group, search.best_metrics, counts)
 
 
-def _check_feasible(graph: Graph, encoding: Encoding, accelerator: Accelerator, ops: tuple[str, ...]) -> None:
+def _check_feasible(program: Program, accelerator: Accelerator) -> None:
     """Raise unless some structure fits with all tiles at their least: occupancy grows with every tile."""
-    ones = np.zeros(encoding.size.shape, dtype=np.int64)
-    lists = tilings(encoding, "divisors", traffic_only=True)
-    bounder = Bounder(encoding, lists, accelerator, accelerator.buffer.capacity_bytes)
-    low, _ = bounder.values(Boxes(np.arange(len(ones)), ones, ones))
-    peaks = bounder.peaks(np.arange(len(ones)), low, whole_bytes=True)
-    least = int(peaks.min())
-    if least <= accelerator.buffer.capacity_bytes:
-        return
-    structure = encoding.structures[int(peaks.argmin())]
-    configs = {
-        name: table.configs[0]
-        for name, table in zip(structure.ops, encoding.tables, strict=True)
-        if table is not None
-    }
-    tiles = [int(value) for value in low[int(peaks.argmin()), : len(structure.axes)]]
-    sites = trace(graph, emit(graph, structure, tiles, configs).nest).holds
+    top = _least_bytes(program.top)
+    rows = [_least_bytes(leaf.encoding) for leaf in program.leaves]
+    best: tuple[int, int, list[int]] | None = None
+    for number in range(len(program.skeletons)):
+        # the least over rows of each moment is a bound; the sum of one choice of rows is reached
+        options = [rows[i][leaf.layouts[number]] for i, leaf in enumerate(program.leaves)]
+        peak, picks = _least_peak(top[number], options)
+        if best is None or peak < best[0]:
+            chosen = [int(leaf.layouts[number][p]) for leaf, p in zip(program.leaves, picks, strict=True)]
+            best = (peak, number, chosen)
+        if best[0] <= accelerator.buffer.capacity_bytes:
+            return
+    assert best is not None
+    raise _infeasible(program, accelerator, *best)
+
+
+def _least_bytes(encoding: Encoding) -> Floats:
+    """Bytes of every structure during each leaf with all tiles at 1, (S, L)."""
+    bounder = Bounder(encoding, tilings(encoding, "divisors", traffic_only=True))
+    every = np.arange(len(encoding.size))
+    return bounder.occupancy(every, np.ones(encoding.size.shape), whole_bytes=True)
+
+
+def _least_peak(top: Floats, options: list[Floats]) -> tuple[int, list[int]]:
+    """The least peak over one row per leaf, and the rows: leaf by leaf, undominated sums only."""
+    sums, picks = top[None, :], np.zeros((1, 0), dtype=np.int64)
+    for rows in options:
+        _, first = np.unique(rows, axis=0, return_index=True)
+        both = (sums[:, None, :] + rows[first][None, :, :]).reshape(-1, sums.shape[1])
+        left, right = np.divmod(np.arange(len(both)), len(first))
+        chosen = np.concatenate([picks[left], first[right][:, None]], axis=1)
+        kept: list[int] = []
+        for index in np.lexsort((*both.T, both.max(axis=1))):
+            if not any((both[k] <= both[index]).all() for k in kept):
+                kept.append(int(index))
+        sums, picks = both[kept], chosen[kept]
+    best = int(sums.max(axis=1).argmin())
+    return int(sums[best].max()), [int(pick) for pick in picks[best]]
+
+
+def _infeasible(
+    program: Program, accelerator: Accelerator, least: int, number: int, rows: list[int]
+) -> InfeasibleError:
+    graph, skeleton = program.space.graph, program.skeletons[number]
+    chosen, configs = [], {}
+    for leaf, row, name in zip(program.leaves, rows, skeleton.ops, strict=True):
+        layout = leaf.encoding.structures[row]
+        assert isinstance(layout, Layout)
+        chosen.append(Chosen(layout, [1] * len(layout.axes)))
+        if leaf.encoding.table is not None:
+            configs[name] = leaf.encoding.table.configs[0]
+    group = emit(graph, skeleton, [1] * len(skeleton.axes), chosen, configs)
     elements = {
-        site.tensor: prod(site.tile(dim) for dim in graph.tensors[site.tensor].dims) for site in sites
+        site.tensor: prod(site.tile(dim) for dim in graph.tensors[site.tensor].dims)
+        for site in trace(graph, group.nest).holds
     }
     detail = f"1 element each of {_listed(list(elements))}"
     if any(count > 1 for count in elements.values()):
         parts = [f"{n} {'element' if n == 1 else 'elements'} of {t}" for t, n in elements.items()]
         detail = _listed(parts)
-    raise InfeasibleError(" + ".join(ops), least, accelerator.buffer.capacity_bytes, detail)
+    return InfeasibleError(" + ".join(skeleton.ops), least, accelerator.buffer.capacity_bytes, detail)
 
 
 def _listed(parts: list[str]) -> str:

@@ -7,31 +7,34 @@ the best value, or it is a single tiling that was evaluated. The most promising 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mmee_solver.accelerator import Accelerator
-from mmee_solver.bounds import Bounder, Boxes, Figures, Linear, OpFigures
+from mmee_solver.bounds import COLUMNS, CYCLES, DRAM, ENERGY, Bounder, Boxes, Rates
 from mmee_solver.cost import Metrics, evaluate_group
-from mmee_solver.emit import emit
-from mmee_solver.encode import FORMS, READ, WRITE, Encoding
-from mmee_solver.nest import Group
+from mmee_solver.emit import Chosen, emit
+from mmee_solver.encode import FORMS, READ, WRITE
+from mmee_solver.layouts import Layout
+from mmee_solver.nest import ArrayConfig, Group
 from mmee_solver.objective import ROUNDING, Key, Objective
-from mmee_solver.probe import aligned, greedy
-from mmee_solver.structures import Structure
-from mmee_solver.tilings import Tilings
-from mmee_solver.workload import Graph
+from mmee_solver.program import Program
+from mmee_solver.skeletons import Skeleton
+from mmee_solver.tables import Floats, Ints, State, Table, least, most
+from mmee_solver.tilings import Tilings, tilings
 
-Floats = NDArray[np.float64]
-CHUNK = 2048  # boxes split at once: bounds the memory
-FEW = 512  # boxes below which a round splits twice
-PAIRS = 1 << 20  # choices of configurations looked at together: bounds the memory
-DIVE = 256  # open boxes from which on a beam search for better values pays
+FEW = 512  # rows below which a round splits twice
+ROWS = 3072  # rows looked at in a round: bounds the memory and the work of a round
+SPLITS = 128  # rows of one leaf below one top split at once, the most promising ones
+EVEN = 0.02  # share of cost that an axis has in any case when a split is chosen
+PAIRS = 1 << 19  # rows times configurations looked at together: bounds the memory
+CHOICES = 1 << 18  # joint choices of leaves looked at together
 _EXACT = float(1 << 52)  # whole numbers below are exact in float64, and so are their sums
 _LARGE_ROUNDING = 1e-14  # relative; of sums of whole numbers that are not
+Mask = NDArray[np.bool_]
 
 
 @dataclass(slots=True)
@@ -64,21 +67,63 @@ class Counts:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+@dataclass(slots=True)
+class Draft:
+    """Tops and rows on their way to a State; rows of a leaf stay sorted by top."""
+
+    tops: Boxes
+    capacity: Floats  # (T,) bytes that a better solution may occupy
+    boxes: list[Boxes]
+    top: list[Ints]
+    columns: list[Floats] = field(default_factory=list)
+    occupancy: list[Floats] = field(default_factory=list)
+    starts: list[Ints] = field(default_factory=list)
+
+    def select(self, tops_ok: Mask, rows_ok: list[Mask] | None = None) -> None:
+        """Keep some tops and rows; a top that lacks rows of a leaf goes, and rows go with their top."""
+        if rows_ok is not None:
+            for leaf, ok in enumerate(rows_ok):
+                self._rows(leaf, np.flatnonzero(ok))
+        tops_ok = tops_ok.copy()
+        for top in self.top:
+            tops_ok &= np.bincount(top, minlength=len(self.tops)) > 0
+        if not tops_ok.all():
+            kept = np.flatnonzero(tops_ok)
+            place = np.full(len(self.tops), -1, dtype=np.int64)
+            place[kept] = np.arange(len(kept))
+            self.tops, self.capacity = self.tops.take(kept), self.capacity[kept]
+            for leaf in range(len(self.top)):
+                self.top[leaf] = place[self.top[leaf]]
+                self._rows(leaf, np.flatnonzero(self.top[leaf] >= 0))
+        self.starts = [np.searchsorted(top, np.arange(len(self.tops) + 1)) for top in self.top]
+
+    def _rows(self, leaf: int, kept: Ints) -> None:
+        if len(kept) == len(self.top[leaf]):
+            return
+        self.boxes[leaf], self.top[leaf] = self.boxes[leaf].take(kept), self.top[leaf][kept]
+        if self.columns:
+            self.columns[leaf] = self.columns[leaf][kept]
+        if self.occupancy:
+            self.occupancy[leaf] = self.occupancy[leaf][kept]
+
+
 class Search:
-    """Decides all tilings of an encoding; keeps the best group, its metrics and its key."""
+    """Decides all tilings of a program; keeps the best group, its metrics and its key."""
 
     def __init__(
         self,
-        graph: Graph,
+        program: Program,
         accelerator: Accelerator,
-        encoding: Encoding,
         objective: Objective,
         counts: Counts,
         cutoff: Key | None,
     ) -> None:
-        self.graph, self.accelerator, self.encoding = graph, accelerator, encoding
+        self.program, self.accelerator = program, accelerator
+        self.graph = program.space.graph
         self.objective, self.counts = objective, counts
-        self.scale = encoding.weights.scale
+        self.capacity = float(accelerator.buffer.capacity_bytes)
+        self.rates = Rates.of(accelerator)
+        self.scale = program.top.weights.scale
         self.best_key: Key | None = cutoff
         self.best_group: Group | None = None
         self.best_metrics: Metrics | None = None
@@ -86,11 +131,10 @@ class Search:
         if cutoff is not None:
             self.limit = objective.scaled(cutoff, self.scale)
         self.traffic_only = False
-        self.rounds = 0
 
     # -- the loop ----------------------------------------------------------------------------------
 
-    def least_traffic(self, sizes: Tilings) -> None:
+    def least_traffic(self, mode: str) -> None:
         """First pass of the dram objective: traffic alone, at most the cutoff's.
 
         It leaves ``best_metrics`` None if no tiling moves as little as the cutoff. Else the second
@@ -101,165 +145,325 @@ class Search:
         # A bound is hopeless from this value on; equal traffic may still win by energy.
         self.limit = (np.nextafter(self.limit[0], np.inf), np.inf, np.inf, np.inf)
         self.best_key = None
-        self.run(sizes)
+        self.run(mode)
         self.traffic_only = False
         if cutoff is not None and self.best_key is not None and self.best_key >= cutoff:
             self.best_group, self.best_key = None, cutoff
         if self.best_key is not None:
             self.limit = self.objective.scaled(self.best_key, self.scale)
 
-    def run(self, sizes: Tilings) -> None:
-        """Decide every tiling of every structure."""
-        self.bounder = Bounder(self.encoding, sizes, self.accelerator, self.accelerator.buffer.capacity_bytes)
-        self.sizes, self.rounds = sizes, 0
+    def run(self, mode: str) -> None:
+        """Decide every tiling of every structure, tile sizes ``integer`` or ``divisors``."""
+        program = self.program
+        self.top = Bounder(program.top, tilings(program.top, mode, self.traffic_only))
+        self.leaves = [
+            Bounder(leaf.encoding, tilings(leaf.encoding, mode, self.traffic_only)) for leaf in program.leaves
+        ]
         if not self.traffic_only:
-            self._count(sizes)
-        boxes, keys = self._bound(self.bounder.all_boxes())
+            self._count()
+        state = self._evaluate(self._everything())
         rounds = 0
-        while len(boxes):
+        while len(state):
             if not self.traffic_only and rounds % 6 == 1:
-                self._drop_configurations(boxes)
+                self._drop_configurations(state)
+            if rounds <= 12 or rounds % 3 == 0:
+                self._probe(state)
             rounds += 1
-            if len(boxes) >= DIVE and rounds & (rounds - 1) == 0:
-                self._dive(boxes, keys)
-            order = np.lexsort(keys[::-1])
-            chosen, rest = order[:CHUNK], order[CHUNK:]
-            capacity = self._capacity(tuple(key[chosen] for key in keys))
-            children, child_keys = self._bound(*self._divide(boxes.take(chosen), capacity))
-            boxes = Boxes.joined([boxes.take(rest), children])
-            keys = tuple(np.concatenate([old[rest], new]) for old, new in zip(keys, child_keys, strict=True))
-            keep = ~self._hopeless(keys)
-            self.counts.pruned_bound += int((~keep).sum())
-            boxes, keys = boxes.take(keep), tuple(key[keep] for key in keys)
+            order = np.lexsort(state.keys[::-1])
+            sizes = sum(np.diff(table.starts(len(state))) for table in state.tables)
+            count = max(1, int(np.searchsorted(np.cumsum(np.asarray(sizes)[order]), ROWS)))
+            chosen, rest = np.sort(order[:count]), np.sort(order[count:])
+            children = self._evaluate(self._divide(state.take(chosen)))
+            state = State.joined([state.take(rest), children])
+            keep = np.flatnonzero(~self._hopeless(state.keys))
+            if len(keep) < len(state):
+                self.counts.pruned_bound += len(state) - len(keep)
+                state = state.take(keep)
 
-    def _capacity(self, keys: tuple[Floats, ...]) -> Floats:
-        """Bytes that a better tiling of each box may occupy.
+    def _everything(self) -> Draft:
+        """One top per skeleton with all rows of all leaves: every tiling of every structure."""
+        tops = self.top.all_boxes()
+        boxes, top = [], []
+        for leaf, bounder in zip(self.program.leaves, self.leaves, strict=True):
+            top.append(np.repeat(np.arange(len(tops)), [len(found) for found in leaf.layouts]))
+            boxes.append(bounder.all_boxes().take(np.concatenate(leaf.layouts)))
+        return Draft(tops, np.full(len(tops), self.capacity), boxes, top)
 
-        Where the bound equals the best in all but the peak, only a lower peak is better.
-        """
-        most = np.full(len(keys[0]), self.bounder.capacity)
-        if self.traffic_only or not np.isfinite(self.limit[-1]):
-            return most
-        last = {"energy": 2, "latency": 2}.get(self.objective.name, 3)
-        first = 1 if self.objective.rounding else 0
-        tied = np.ones(len(most), dtype=np.bool_)
-        tolerance = self._tolerance()
-        for key, best in list(zip(keys, self.limit, strict=True))[first:last]:
-            tied &= key >= best * (1 - tolerance)
-        return np.where(tied, np.minimum(most, self.limit[last] - 1), most)
-
-    def _count(self, sizes: Tilings) -> None:
+    def _count(self) -> None:
         """Size of the space: tilings of all structures, and with every choice of configurations."""
-        lengths = sizes.length[sizes.number] - self.encoding.shared
-        tilings = sum(prod(int(length) for length in row) for row in lengths)
-        configs = prod(len(table.configs) for table in self.encoding.tables if table is not None)
-        self.counts.tilings += tilings
-        self.counts.candidates += tilings * configs
+        shared = self.program.top.shared
+        lengths = self.top.tilings.length[self.top.tilings.number] - shared
+        whole = [prod(int(n) for n in row) for row in lengths]
+        configs = 1
+        for leaf, bounder in zip(self.program.leaves, self.leaves, strict=True):
+            lengths = bounder.tilings.length[bounder.tilings.number]
+            own = [prod(int(n) for n in row) for row in np.where(leaf.encoding.shared, 1, lengths)]
+            whole = [n * sum(own[i] for i in found) for n, found in zip(whole, leaf.layouts, strict=True)]
+            configs *= len(leaf.encoding.table.configs) if leaf.encoding.table else 1
+        self.counts.tilings += sum(whole)
+        self.counts.candidates += sum(whole) * configs
 
-    def _bound(self, boxes: Boxes, capacity: Floats | None = None) -> tuple[Boxes, tuple[Floats, ...]]:
-        """Contract and bound boxes, settle single tilings, try a few promising ones; return the rest."""
-        boxes, linear, ops, keys = self._evaluate(boxes, capacity, count=True)
-        if len(boxes):
-            single = boxes.single()
-            self._settle(boxes, linear, ops, keys, np.flatnonzero(single))
-            open_ = np.flatnonzero(~single & ~self._hopeless(keys))
-            boxes, keys = boxes.take(open_), tuple(key[open_] for key in keys)
-            self.rounds += 1
-            if self.rounds <= 12 or self.rounds % 3 == 0:
-                self._probe(boxes, keys)
-        return boxes, keys
+    # -- bounds ------------------------------------------------------------------------------------
 
-    def _drop_configurations(self, boxes: Boxes) -> None:
-        """Drop array configurations that no open box can use in a better tiling.
+    def _evaluate(self, draft: Draft) -> State:
+        """Contract and bound tops and rows; settle tops that are single throughout; return the rest."""
+        before = len(draft.tops) + sum(len(top) for top in draft.top)
+        self._fit(draft)
+        fitting = len(draft.tops) + sum(len(top) for top in draft.top)
+        state = self._bound(draft)
+        self.counts.bounded += before
+        self.counts.pruned_capacity += before - fitting
+        self.counts.pruned_bound += fitting - len(state.tops) - sum(len(table) for table in state.tables)
+        single = state.tops.single()
+        for table in state.tables:
+            open_ = np.flatnonzero(~table.boxes.single())
+            single[table.top[open_]] = False
+        which = np.flatnonzero(single)
+        if len(which):
+            self._settle(state.take(which))
+            left = np.flatnonzero(~single & ~self._hopeless(state.keys))
+            state = state.take(left)
+        return state
+
+    def _fit(self, draft: Draft) -> None:
+        """Drop and shrink what cannot fit: rows within their top, all others at their least."""
+        self._within(draft)
+        draft.select(np.ones(len(draft.tops), dtype=np.bool_))
+        if not len(draft.tops):
+            return
+        own = self._occupied(draft)
+        total = own + sum(least(o, s) for o, s in zip(draft.occupancy, draft.starts, strict=True))
+        room = draft.capacity[:, None] - total
+        for leaf, bounder in enumerate(self.leaves):
+            top = draft.top[leaf]
+            spare = room[top] + least(draft.occupancy[leaf], draft.starts[leaf])[top]
+            draft.boxes[leaf] = bounder.shrink(draft.boxes[leaf], spare)
+        draft.tops = self.top.shrink(draft.tops, room + own)
+        self._nonempty(draft)
+
+    def _occupied(self, draft: Draft) -> Floats:
+        """Least bytes during each leaf, of tops (T, L); of rows, into the draft."""
+        draft.occupancy = [
+            bounder.occupancy(boxes.structure, bounder.lowest(boxes))
+            for bounder, boxes in zip(self.leaves, draft.boxes, strict=True)
+        ]
+        return self.top.occupancy(draft.tops.structure, self.top.lowest(draft.tops))
+
+    def _within(self, draft: Draft) -> None:
+        """Cut the path axes of rows to the ranges of their top."""
+        for leaf, part in enumerate(self.program.leaves):
+            boxes, top = draft.boxes[leaf], draft.top[leaf]
+            axes = part.path_axes[draft.tops.structure]
+            width = axes.shape[1]
+            if not width:
+                continue
+            place = np.maximum(axes, 0)
+            low = np.take_along_axis(draft.tops.low, place, axis=1)[top]
+            high = np.take_along_axis(draft.tops.high, place, axis=1)[top]
+            real = (axes >= 0)[top]
+            new_low, new_high = boxes.low.copy(), boxes.high.copy()
+            new_low[:, :width] = np.where(real, np.maximum(low, new_low[:, :width]), new_low[:, :width])
+            new_high[:, :width] = np.where(real, np.minimum(high, new_high[:, :width]), new_high[:, :width])
+            draft.boxes[leaf] = Boxes(boxes.structure, new_low, new_high)
+        self._drop_empty(draft)
+
+    @staticmethod
+    def _drop_empty(draft: Draft) -> None:
+        tops_ok = np.asarray((draft.tops.low <= draft.tops.high).all(axis=1))
+        rows_ok = [np.asarray((boxes.low <= boxes.high).all(axis=1)) for boxes in draft.boxes]
+        draft.select(tops_ok, rows_ok)
+
+    def _nonempty(self, draft: Draft) -> None:
+        """Drop empty boxes; cut tops to the path axes that some row of every leaf still has."""
+        self._drop_empty(draft)
+        if not len(draft.tops):
+            return
+        low, high = draft.tops.low.copy(), draft.tops.high.copy()
+        every = np.arange(len(low))
+        for leaf, part in enumerate(self.program.leaves):
+            axes = part.path_axes[draft.tops.structure]
+            width = axes.shape[1]
+            if not width:
+                continue
+            starts = draft.starts[leaf]
+            lowest = least(draft.boxes[leaf].low[:, :width], starts)
+            highest = most(draft.boxes[leaf].high[:, :width], starts)
+            for column in range(width):
+                real = np.flatnonzero(axes[:, column] >= 0)
+                axis, at = axes[real, column], every[real]
+                low[at, axis] = np.maximum(low[at, axis], lowest[real, column])
+                high[at, axis] = np.minimum(high[at, axis], highest[real, column])
+        draft.tops = Boxes(draft.tops.structure, low, high)
+        self._within(draft)
+
+    def _bound(self, draft: Draft) -> State:
+        """Bound tops and rows by cost, cheaply first; drop what is hopeless."""
+        empty = State(draft.tops, (np.zeros(len(draft.tops)),) * 4, ())
+        if not len(draft.tops):
+            return self._no_state(empty)
+        for raised in (False, True):
+            own = self._filter(draft, self._quick(draft))
+            if not len(draft.tops):
+                return self._no_state(empty)
+            if not raised and np.isfinite(self.limit[0]):
+                self._raise(draft, own)
+                if not len(draft.tops):
+                    return self._no_state(empty)
+        if not self.traffic_only:
+            ok = [self._configured(draft, own, leaf) for leaf in range(len(self.leaves))]
+            draft.select(np.ones(len(draft.tops), dtype=np.bool_), ok)
+            if len(draft.tops):
+                self._filter(draft, self.top.linear(self.top.view(draft.tops))[0])
+            if not len(draft.tops):
+                return self._no_state(empty)
+        return self._state(draft)
+
+    def _no_state(self, like: State) -> State:
+        nothing = np.zeros(0, dtype=np.int64)
+        tables = []
+        for bounder in self.leaves:
+            boxes = bounder.all_boxes().take(nothing)
+            leaves = len(self.leaves)
+            tables.append(
+                Table(boxes, nothing, np.zeros((0, COLUMNS)), np.zeros((0, leaves)), np.zeros(0))
+            )
+        return State(like.tops.take(nothing), tuple(key[nothing] for key in like.keys), tuple(tables))
+
+    def _quick(self, draft: Draft) -> Floats:
+        """Columns of tops (T, COLUMNS); of rows, with the op at its least, into the draft."""
+        draft.columns = []
+        for bounder, boxes in zip(self.leaves, draft.boxes, strict=True):
+            columns, recompute = bounder.linear(bounder.view(boxes))
+            if not self.traffic_only:
+                columns += recompute[:, None] * bounder.least
+            draft.columns.append(columns)
+        return self.top.linear(self.top.view(draft.tops))[0]
+
+    def _totals(self, draft: Draft, own: Floats) -> tuple[Floats, Floats]:
+        """Least columns and peaks of tops with every leaf at its least."""
+        columns = own + sum(least(c, s) for c, s in zip(draft.columns, draft.starts, strict=True))
+        bytes_ = self.top.occupancy(draft.tops.structure, self.top.lowest(draft.tops))
+        bytes_ = bytes_ + sum(least(o, s) for o, s in zip(draft.occupancy, draft.starts, strict=True))
+        return columns, bytes_.max(axis=1)
+
+    def _filter(self, draft: Draft, own: Floats) -> Floats:
+        """Drop hopeless tops, and rows that are hopeless with all others at their least; own of the rest."""
+        total, peak = self._totals(draft, own)
+        tops_ok = ~self._hopeless(self._keys(total, peak))
+        rows_ok = []
+        for leaf, columns in enumerate(draft.columns):
+            top = draft.top[leaf]
+            rest = total - least(columns, draft.starts[leaf])
+            rows_ok.append(tops_ok[top] & ~self._hopeless(self._keys(rest[top] + columns, peak[top])))
+        return own[self._kept(draft, tops_ok, rows_ok)]
+
+    @staticmethod
+    def _kept(draft: Draft, tops_ok: Mask, rows_ok: list[Mask]) -> Ints:
+        """Select, and say which tops stayed."""
+        before = np.arange(len(draft.tops))
+        marked = draft.tops
+        draft.tops = Boxes(before, marked.low, marked.high)
+        draft.select(tops_ok, rows_ok)
+        kept = draft.tops.structure
+        draft.tops = Boxes(marked.structure[kept], draft.tops.low, draft.tops.high)
+        return kept
+
+    def _raise(self, draft: Draft, own: Floats) -> None:
+        """Raise the lowest tiles of rows and tops by what a better solution can cost."""
+        weights, column, limit = self._linear_limit(draft, own)
+        total = own[:, column] + sum(
+            least(c[:, column], s) for c, s in zip(draft.columns, draft.starts, strict=True)
+        )
+        spare = limit - total
+        for leaf, bounder in enumerate(self.leaves):
+            top = draft.top[leaf]
+            mine = least(draft.columns[leaf][:, column], draft.starts[leaf])
+            linear, _ = bounder.linear(bounder.view(draft.boxes[leaf]))
+            fixed = draft.columns[leaf][:, column] - self._form_part(bounder, draft.boxes[leaf], weights)
+            draft.boxes[leaf] = bounder.raise_low(draft.boxes[leaf], weights, (spare + mine)[top] - fixed)
+        draft.tops = self.top.raise_low(draft.tops, weights, spare + own[:, column])
+        self._nonempty(draft)
+
+    @staticmethod
+    def _form_part(bounder: Bounder, boxes: Boxes, weights: Floats) -> Floats:
+        """What the forms alone cost at the largest tiles."""
+        enc, s = bounder.encoding, boxes.structure
+        view = bounder.view(boxes)
+        monomials = bounder._monomials(enc.step_query[s], view.steps)
+        costs = (monomials[:, None, :] @ enc.forms[s])[:, 0, :] + enc.constants[s]
+        return np.asarray(costs @ weights)
+
+    def _linear_limit(self, draft: Draft, own: Floats) -> tuple[Floats, int, Floats]:
+        """Weights of forms, the column that they add up to, and the most of it in a better solution."""
+        traffic = np.zeros(FORMS)
+        traffic[READ] = traffic[WRITE] = 1
+        size = len(draft.tops)
+        if self.objective.name == "dram":
+            return traffic, DRAM, np.full(size, self.limit[0] * 8)
+        if self.objective.name == "latency":
+            return traffic, DRAM, np.full(size, self.limit[0] / self.rates.dram_cycles * 8)
+        if self.objective.name == "energy":
+            return self.top.form_weights, ENERGY, np.full(size, self.limit[0])
+        total, peak = self._totals(draft, own)
+        cycles = np.maximum(1.0, self.rates.figures(total, peak).latency)
+        most = self.limit[0] * (1 + ROUNDING)
+        if self.objective.name == "edp":
+            return self.top.form_weights, ENERGY, most / cycles
+        weight = float(self.objective.energy_weight / self.scale)
+        return self.top.form_weights, ENERGY, (most - float(self.objective.latency_weight) * cycles) / weight
+
+    def _configured(self, draft: Draft, own: Floats, leaf: int) -> Mask:
+        """Replace the columns of a leaf's rows by the least over configurations that are not hopeless."""
+        bounder, boxes, top = self.leaves[leaf], draft.boxes[leaf], draft.top[leaf]
+        total, peak = self._totals(draft, own)
+        rest = (total - least(draft.columns[leaf], draft.starts[leaf]))[top]
+        ok = np.zeros(len(top), dtype=np.bool_)
+        step = max(1, PAIRS // len(bounder.active))
+        found = []
+        for start in range(0, len(top), step):
+            part = slice(start, start + step)
+            view = bounder.view(boxes.take(np.arange(len(top))[part]))
+            linear, recompute = bounder.linear(view)
+            each = linear[:, None, :] + bounder.op(view, recompute)
+            peaks = np.broadcast_to(peak[top[part]][:, None], each.shape[:2])
+            able = ~self._hopeless(self._keys(rest[part][:, None, :] + each, peaks))
+            ok[part] = able.any(axis=1)
+            found.append(np.where(able[:, :, None], each, np.inf).min(axis=1))
+        draft.columns[leaf] = np.where(ok[:, None], np.concatenate(found), draft.columns[leaf])
+        return ok
+
+    def _state(self, draft: Draft) -> State:
+        own = self.top.linear(self.top.view(draft.tops))[0]
+        total, peak = self._totals(draft, own)
+        tables = []
+        for leaf, columns in enumerate(draft.columns):
+            top = draft.top[leaf]
+            rest = total - least(columns, draft.starts[leaf])
+            keys = self._keys(rest[top] + columns, peak[top])
+            rank = np.empty(len(top))
+            rank[np.lexsort(keys[::-1])] = np.arange(len(top))
+            tables.append(Table(draft.boxes[leaf], top, columns, draft.occupancy[leaf], rank))
+        return State(draft.tops, self._keys(total, peak), tuple(tables))
+
+    def _drop_configurations(self, state: State) -> None:
+        """Drop array configurations that no open top can use in a better solution.
 
         With configuration k, an op costs at least what k costs when nothing is cut, and the rest at
-        least what the best open box costs with every op at its own least.
+        least what the best open top costs without the op.
         """
-        quick = self.bounder.quick(self.bounder.linear(self.bounder.view(boxes)))
-        for leaf, table in enumerate(self.encoding.tables):
-            if table is None:
+        own = self.top.linear(self.top.view(state.tops))[0]
+        parts = [least(table.columns, table.starts(len(state))) for table in state.tables]
+        total = own + sum(parts)
+        for bounder, part in zip(self.leaves, parts, strict=True):
+            if bounder.encoding.table is None:
                 continue
-            uncut, least = self.bounder.uncut(leaf), self.bounder.least
-            others = sum(part[1] for index, part in enumerate(least) if index != leaf)
-            cycles = np.maximum(quick.latency.min(), np.ceil(uncut.cycles[0] + others))
-            figures = Figures(
-                np.full_like(cycles, quick.dram.min()),
-                quick.energy.min() - least[leaf][0] + uncut.energy[0],
-                cycles,
-                np.zeros_like(cycles),
-            )
-            kept = np.flatnonzero(~self._hopeless(self._keys(figures)))
-            self.bounder.active[leaf] = self.bounder.active[leaf][kept]
+            rest = (total - part).min(axis=0)
+            columns = rest + bounder.uncut[bounder.active]
+            kept = np.flatnonzero(~self._hopeless(self._keys(columns, np.zeros(len(columns)))))
+            bounder.active = bounder.active[kept]
 
-    def _evaluate(
-        self, boxes: Boxes, capacity: Floats | None = None, count: bool = False
-    ) -> tuple[Boxes, Linear, list[OpFigures] | None, tuple[Floats, ...]]:
-        before = len(boxes)
-        weights, limit = self._linear_limit()
-        boxes = self.bounder.contract(boxes, weights, limit, capacity)
-        view = self.bounder.view(boxes)
-        linear = self.bounder.linear(view)
-        keys = self._keys(self.bounder.quick(linear))
-        keep = np.flatnonzero(~self._hopeless(keys))
-        if count:
-            self.counts.bounded += before
-            self.counts.pruned_capacity += before - len(boxes)
-            self.counts.pruned_bound += len(boxes) - len(keep)
-        view, linear, keys = view.take(keep), linear.take(keep), tuple(key[keep] for key in keys)
-        boxes = view.boxes
-        if self.traffic_only or not len(boxes):
-            return boxes, linear, None, keys
-        ops = self.bounder.ops(view, linear)
-        keys = self._keys(self.bounder.full(linear, ops))
-        keep = np.flatnonzero(~self._hopeless(keys))
-        alive = len(keep)
-        if alive:
-            linear, keys = linear.take(keep), tuple(key[keep] for key in keys)
-            ops = [op.take(keep) for op in ops]
-            keys = self._joint(linear, ops, keys)
-            still = np.flatnonzero(~self._hopeless(keys))
-            linear, keys = linear.take(still), tuple(key[still] for key in keys)
-            ops, keep = [op.take(still) for op in ops], keep[still]
-        if count:
-            self.counts.pruned_bound += len(boxes) - len(keep)
-        return boxes.take(keep), linear.take(np.arange(len(keep))), ops, tuple(k[: len(keep)] for k in keys)
-
-    def _joint(self, linear: Linear, ops: list[OpFigures], keys: tuple[Floats, ...]) -> tuple[Floats, ...]:
-        """Keys that know that energy and cycles belong to one choice of configurations.
-
-        A better tiling uses *some* configuration of each op. So the least first key over all choices
-        bounds the first key; the least second key over the choices whose first key is not beaten bounds
-        the second, and so on: a later key only counts where all earlier ones are equal to the best.
-        """
-        needed = np.arange(len(keys[0]))
-        if self.objective.name in ("dram", "energy"):
-            tie = 1 if self.objective.name == "dram" else 0
-            tolerance = self._tolerance()
-            needed = np.flatnonzero(keys[tie] >= self.limit[tie] * (1 - tolerance))
-        found = [key.copy() for key in keys]
-        count = prod(op.energy.shape[1] for op in ops)
-        step = max(1, PAIRS // count)
-        for start in range(0, len(needed), step):
-            part = needed[start : start + step]
-            each = self._keys(self.bounder.choices(linear.take(part), [op.take(part) for op in ops]))
-            self._tighten(found, each, part)
-        return tuple(found)
-
-    def _tighten(self, keys: list[Floats], each: tuple[Floats, ...], part: NDArray[np.int64]) -> None:
-        """Raise the keys of some boxes to the least over their choices, (B, n_choices).
-
-        A rounded first key (edp) is no lexicographic order of exact keys: there, energy and latency are
-        each bounded over all choices whose first key is not beaten.
-        """
-        slack = max(self.objective.rounding, self._tolerance())
-        able = np.ones(each[0].shape, dtype=np.bool_)
-        for key, values, best in zip(keys[:3], each[:3], self.limit[:3], strict=True):
-            least = np.where(able, values, np.inf).min(axis=1)
-            key[part] = np.maximum(key[part], least)
-            if key is keys[0] or not self.objective.rounding:
-                able &= values <= best * (1 + slack)
-
-    def _keys(self, figures: Figures) -> tuple[Floats, ...]:
+    def _keys(self, columns: Floats, peak: Floats) -> tuple[Floats, ...]:
+        figures = self.rates.figures(columns, peak)
         if self.traffic_only:
             zero = np.zeros_like(figures.dram)
             return figures.dram, zero, zero, zero
@@ -272,7 +476,7 @@ class Search:
             largest = max(value for value in self.limit[1:] if np.isfinite(value))
         return 0.0 if largest < _EXACT else _LARGE_ROUNDING
 
-    def _hopeless(self, keys: tuple[Floats, ...]) -> NDArray[np.bool_]:
+    def _hopeless(self, keys: tuple[Floats, ...]) -> Mask:
         """Boxes of which no tiling is better than the best, by lexicographic comparison of bounds.
 
         A product or weighted sum (edp) is rounded, so equal ones are told apart by their parts: a box is
@@ -295,115 +499,238 @@ class Search:
         tied = equal[2] & (last >= self.limit[3])
         return np.asarray(above[0] | (equal[0] & (above[1] | (equal[1] & (above[2] | tied)))))
 
-    def _linear_limit(self) -> tuple[Floats | None, float]:
-        """A linear cost and its limit, for contraction."""
-        if not np.isfinite(self.limit[0]):
-            return None, np.inf
-        if self.objective.name in ("dram",):
-            weights = np.zeros(FORMS)
-            weights[READ] = weights[WRITE] = 1 / 8
-            return weights, self.limit[0]
-        fixed = sum(
-            least[0] + (table.macs * self.encoding.weights.mac if table else 0.0)
-            for least, table in zip(self.bounder.least, self.encoding.tables, strict=True)
-        )
-        if self.objective.name == "latency":
-            weights = np.zeros(FORMS)
-            weights[READ] = weights[WRITE] = self.bounder.dram_cycles / 8
-            return weights, self.limit[0]
-        cycles = max(1.0, sum(least[1] for least in self.bounder.least))
-        return self.bounder.form_weights, self._most_energy(cycles) - fixed
+    def _bytes(self, keys: tuple[Floats, ...]) -> Floats:
+        """Bytes that a better solution of each top may occupy.
 
-    def _most_energy(self, cycles: float) -> float:
-        """Energy that a better tiling can cost at most if it takes at least ``cycles``."""
-        if self.objective.name == "energy":
-            return self.limit[0]
-        most = self.limit[0] * (1 + ROUNDING)
-        if self.objective.name == "edp":
-            return most / cycles
-        weight = float(self.objective.energy_weight / self.scale)
-        return (most - float(self.objective.latency_weight) * cycles) / weight
-
-    def _divide(self, boxes: Boxes, capacity: Floats) -> tuple[Boxes, Floats]:
-        """Split boxes, several times over where they are few: a round costs about the same then."""
-        for _ in range(1 + (len(boxes) < FEW) + (len(boxes) < FEW // 8)):
-            boxes, capacity = self._split(boxes), np.tile(capacity, 2)
-            whole = np.flatnonzero((boxes.low <= boxes.high).all(axis=1))
-            boxes, capacity = boxes.take(whole), capacity[whole]
-        return boxes, capacity
-
-    def _split(self, boxes: Boxes) -> Boxes:
-        """Halve each box along its widest axis, at the geometric mean of its tile sizes.
-
-        A single tiling gives itself and an empty box.
+        Where the bound equals the best in all but the peak, only a lower peak is better.
         """
-        low, high = self.bounder.values(boxes)
-        width = np.log(high / low)
-        axis = np.argmax(np.where(boxes.low < boxes.high, width, -1.0), axis=1)[:, None]
-        number = np.take_along_axis(self.sizes.number[boxes.structure], axis, axis=1)
-        first = np.take_along_axis(boxes.low, axis, axis=1)
-        last = np.take_along_axis(boxes.high, axis, axis=1)
-        middle = np.sqrt(np.take_along_axis(low, axis, axis=1) * np.take_along_axis(high, axis, axis=1))
-        cut = np.clip(self.sizes.floor(number, middle), first, last - 1)
-        left, right = boxes.high.copy(), boxes.low.copy()
-        np.put_along_axis(left, axis, cut, axis=1)
-        np.put_along_axis(right, axis, cut + 1, axis=1)
-        return Boxes.joined(
-            [
-                Boxes(boxes.structure, boxes.low, left),
-                Boxes(boxes.structure, right, boxes.high),
-            ]
-        )
+        bytes_ = np.full(len(keys[0]), self.capacity)
+        if self.traffic_only or not np.isfinite(self.limit[-1]):
+            return bytes_
+        last = {"energy": 2, "latency": 2}.get(self.objective.name, 3)
+        first = 1 if self.objective.rounding else 0
+        tied = np.ones(len(bytes_), dtype=np.bool_)
+        tolerance = self._tolerance()
+        for key, best in list(zip(keys, self.limit, strict=True))[first:last]:
+            tied &= key >= best * (1 - tolerance)
+        return np.where(tied, np.minimum(bytes_, self.limit[last] - 1), bytes_)
+
+    # -- splitting ---------------------------------------------------------------------------------
+
+    def _divide(self, state: State) -> Draft:
+        """Halve each top along a shared axis, or the best rows of one leaf along private ones.
+
+        The axis is the one along which most can change: width times its share of cost and of bytes.
+        """
+        count = len(state)
+        cost = np.maximum(self._cost_scale(state), 1.0)
+        shared, scores, widest, bests = self._scores(self.top, state.tops, cost), [], [], []
+        for leaf, (bounder, table) in enumerate(zip(self.leaves, state.tables, strict=True)):
+            score = self._scores(bounder, table.boxes, cost[table.top])
+            best = self._best_rows(table, count)
+            bests.append(best)
+            axes = self.program.leaves[leaf].path_axes[state.tops.structure]
+            for column in range(axes.shape[1]):
+                real = np.flatnonzero(axes[:, column] >= 0)
+                at = axes[real, column]
+                open_ = (state.tops.low < state.tops.high)[real, at]
+                shared[real, at] += np.where(open_, score[best[real], column], 0.0)
+            private = np.where(bounder.encoding.shared[table.boxes.structure], 0.0, score)
+            scores.append(private)
+            of_best = private.max(axis=1)[best]
+            of_all = most(private.max(axis=1), table.starts(count))
+            widest.append(np.where(of_best > 0, of_best, of_all * 1e-9))  # the others matter last
+        per_leaf = np.array(widest)
+        split_top = (shared.max(axis=1) > 0) & (shared.max(axis=1) >= per_leaf.max(axis=0))
+        leaf = per_leaf.argmax(axis=0)
+        apart = self._conflicts(state, bests)
+        clash = np.zeros(count, dtype=np.bool_)
+        for table, part in zip(state.tables, apart, strict=True):
+            clash[table.top[part]] = True
+        return self._children(state, split_top & ~clash, np.where(clash, -1, leaf), shared, scores, apart)
+
+    def _conflicts(self, state: State, bests: list[Ints]) -> list[Mask]:
+        """Rows to tell apart where the best rows of all leaves do not fit together.
+
+        Each row fits with the least of the others, but tensors held above shared loops may crowd each
+        other out. Rows of one leaf that leave the others' best rows their room, and rows that do not,
+        then go their own ways: in either part some best row is out. Gives the rows that do not.
+        """
+        every = np.arange(len(state))
+        capacity = self._bytes(state.keys) * (1 + 1e-12)
+        used = self.top.occupancy(state.tops.structure, self.top.lowest(state.tops))
+        best = [table.occupancy[row] for table, row in zip(state.tables, bests, strict=True)]
+        used = used + sum(best)
+        moment = (used - capacity[:, None]).argmax(axis=1)
+        over = used[every, moment] > capacity
+        lows = [least(table.occupancy, table.starts(len(state)))[every, moment] for table in state.tables]
+        gain = np.array([mine[every, moment] - low for mine, low in zip(best, lows, strict=True)])
+        leaf = gain.argmax(axis=0)
+        found = []
+        for number, table in enumerate(state.tables):
+            mine = over & (leaf == number) & (gain[number] > 0)
+            room = capacity - used[every, moment] + best[number][every, moment]
+            most_ = np.maximum(room, lows[number])
+            found.append(mine[table.top] & (table.occupancy[np.arange(len(table)), moment[table.top]] > most_[table.top]))
+        return found
+
+    def _cost_scale(self, state: State) -> Floats:
+        """Least energy (traffic, if nothing else counts) of each top."""
+        column = DRAM if self.traffic_only else ENERGY
+        own = self.top.linear(self.top.view(state.tops))[0][:, column]
+        parts = [least(table.columns[:, column], table.starts(len(state))) for table in state.tables]
+        return np.asarray(own + sum(parts))
+
+    def _scores(self, bounder: Bounder, boxes: Boxes, cost: Floats) -> Floats:
+        weights = self.top.form_columns[:, DRAM] if self.traffic_only else self.top.form_weights
+        width, costs, bytes_ = bounder.sensitivity(boxes, weights)
+        return np.asarray(width * (costs / cost[:, None] + bytes_ / self.capacity + EVEN))
+
+    @staticmethod
+    def _best_rows(table: Table, tops: int) -> Ints:
+        """The row of least rank of each top."""
+        order = np.lexsort((np.arange(len(table)), table.rank, table.top))
+        return order[np.searchsorted(table.top[order], np.arange(tops))]
+
+    def _children(
+        self,
+        state: State,
+        split_top: Mask,
+        leaf: Ints,
+        shared: Floats,
+        scores: list[Floats],
+        apart: list[Mask],
+    ) -> Draft:
+        """Tops and rows after the split: few ones several times over, for a round costs about the same."""
+        count, capacity = len(state), self._bytes(state.keys)
+        rows = sum(len(table) for table in state.tables)
+        times = 1 + (rows < FEW) + (rows < FEW // 4)
+        both = np.flatnonzero(split_top)
+        pieces = _pieces(self.top, state.tops.take(both), shared[both], times)
+        clash = np.flatnonzero(leaf < 0)
+        tops = Boxes.joined([state.tops, *pieces[1:], state.tops.take(clash)])
+        for array, new in ((tops.low, pieces[0].low), (tops.high, pieces[0].high)):
+            array[both] = new
+        each = max(16, min(SPLITS, ROWS // count))
+        boxes, parents = [], []
+        for number, (bounder, table) in enumerate(zip(self.leaves, state.tables, strict=True)):
+            open_ = scores[number].max(axis=1) > 0
+            splits = (~split_top & (leaf == number))[table.top] & open_
+            splits &= _ranks(table, ~open_) < each
+            again = np.flatnonzero(splits)
+            stay = ~splits & ~apart[number]
+            parts, parents_of = [table.boxes.take(np.flatnonzero(stay))], [table.top[stay]]
+            if len(again):
+                halves = _pieces(bounder, table.boxes.take(again), scores[number][again], times)
+                parts += halves
+                parents_of += [table.top[again]] * len(halves)
+            copied = np.flatnonzero(split_top[table.top])
+            place = np.searchsorted(both, table.top[copied])
+            for copy in range(len(pieces) - 1):
+                parts.append(table.boxes.take(copied))
+                parents_of.append(count + copy * len(both) + place)
+            # of a clash, the new top gets the rows set apart, or of another leaf all rows
+            parted = np.zeros(count, dtype=np.bool_)
+            parted[table.top[apart[number]]] = True
+            moved = np.flatnonzero((leaf < 0)[table.top] & (apart[number] | ~parted[table.top]))
+            parts.append(table.boxes.take(moved))
+            start = count + (len(pieces) - 1) * len(both)
+            parents_of.append(start + np.searchsorted(clash, table.top[moved]))
+            top = np.concatenate(parents_of)
+            order = np.argsort(top, kind="stable")
+            boxes.append(Boxes.joined(parts).take(order))
+            parents.append(top[order])
+        copies = [capacity, *([capacity[both]] * (len(pieces) - 1)), capacity[clash]]
+        return Draft(tops, np.concatenate(copies), boxes, parents)
 
     # -- single tilings ----------------------------------------------------------------------------
 
-    def _settle(
-        self,
-        boxes: Boxes,
-        linear: Linear,
-        ops: list[OpFigures] | None,
-        keys: tuple[Floats, ...],
-        which: NDArray[np.int64],
-    ) -> None:
-        """Evaluate single tilings exactly, the most promising first, as long as they can be best."""
-        if not len(which):
-            return
-        order = which[np.lexsort(tuple(key[which] for key in keys[::-1]))]
-        for index in order:
-            one = np.array([index])
-            if self._hopeless(tuple(key[one] for key in keys))[0]:
+    def _settle(self, state: State) -> None:
+        """Evaluate tops whose rows are all single tilings, the most promising first."""
+        starts = [table.starts(len(state)) for table in state.tables]
+        for index in np.lexsort(state.keys[::-1]):
+            if self._hopeless(tuple(key[[index]] for key in state.keys))[0]:
                 self.counts.pruned_bound += 1
                 continue
-            part = linear.take(one)
-            picked = (
-                None
-                if ops is None
-                else [OpFigures(op.energy[one], op.cycles[one], op.bits[one]) for op in ops]
-            )
-            self._offer(boxes.take(one), part, picked)
+            rows = [np.arange(s[index], s[index + 1]) for s in starts]
+            self._settle_one(state.tops.take(np.array([index])), state, rows)
 
-    def _offer(self, box: Boxes, linear: Linear, ops: list[OpFigures] | None) -> None:
-        structure = self.encoding.structures[int(box.structure[0])]
-        values = self.sizes.value(self.sizes.number[box.structure], box.low)[0]
-        tiles = [int(value) for value in values[: len(structure.axes)]]
-        if ops is None:
-            self._cost(structure, tiles, [0] * len(self.encoding.tables))
-            return
-        for picks, bound in self._choices(linear, ops):
-            if self._hopeless(bound)[0]:
-                self.counts.pruned_bound += 1
+    def _settle_one(self, top: Boxes, state: State, rows: list[Ints]) -> None:
+        """Choose a row and a configuration per leaf: joint choices, exactly, as long as they can be best."""
+        own = self.top.linear(self.top.view(top))[0]
+        bytes_ = self.top.occupancy(top.structure, self.top.lowest(top))
+        options = []
+        for bounder, table, mine in zip(self.leaves, state.tables, rows, strict=True):
+            view = bounder.view(table.boxes.take(mine))
+            linear, recompute = bounder.linear(view)
+            if self.traffic_only:
+                each = linear[:, None, :]
             else:
-                self._cost(structure, tiles, picks)
+                each = linear[:, None, :] + bounder.op(view, recompute)
+            configs = each.shape[1]
+            options.append(
+                (
+                    each.reshape(-1, COLUMNS),
+                    np.repeat(table.occupancy[mine], configs, axis=0),
+                    np.repeat(mine, configs),
+                    np.tile(np.arange(configs), len(mine)),
+                )
+            )
+        later_columns = [option[0].min(axis=0) for option in options]
+        later_bytes = [option[1].min(axis=0) for option in options]
+        columns, occupied = own, bytes_
+        picks = np.zeros((1, 0), dtype=np.int64)
+        for leaf, (each, more, _, _) in enumerate(options):
+            rest = sum(later_columns[leaf + 1 :], np.zeros(COLUMNS))
+            room = sum(later_bytes[leaf + 1 :], np.zeros(len(options)))
+            found = []
+            for start in range(0, len(columns), max(1, CHOICES // len(each))):
+                stop = start + max(1, CHOICES // len(each))
+                sums = (columns[start:stop, None, :] + each[None, :, :]).reshape(-1, COLUMNS)
+                used = (occupied[start:stop, None, :] + more[None, :, :]).reshape(-1, len(options))
+                peak = (used + room).max(axis=1)
+                ok = ~self._hopeless(self._keys(sums + rest, peak))
+                ok &= peak <= self.capacity
+                kept = np.flatnonzero(ok)
+                left, right = np.divmod(kept, len(each))
+                chosen = np.concatenate([picks[start + left], right[:, None]], axis=1)
+                found.append((sums[kept], used[kept], chosen))
+            if not any(len(part[0]) for part in found):
+                return
+            columns = np.concatenate([part[0] for part in found])
+            occupied = np.concatenate([part[1] for part in found])
+            picks = np.concatenate([part[2] for part in found])
+        keys = self._keys(columns, occupied.max(axis=1))
+        for index in np.lexsort(keys[::-1]):
+            if self._hopeless(tuple(key[[index]] for key in keys))[0]:
+                self.counts.pruned_bound += 1
+                break
+            chosen_rows = [options[leaf][2][pick] for leaf, pick in enumerate(picks[index])]
+            configs_ = [options[leaf][3][pick] for leaf, pick in enumerate(picks[index])]
+            self._cost(top, state, chosen_rows, configs_)
 
-    def _cost(self, structure: Structure, tiles: list[int], picks: list[int]) -> None:
+    def _cost(self, top: Boxes, state: State, rows: list[int], picks: list[int]) -> None:
         """Cost one candidate exactly, and keep it if it is the best; picks number active configurations."""
-        tables = self.encoding.tables
-        configs = {
-            name: table.configs[int(self.bounder.active[leaf][picks[leaf]])]
-            for leaf, (name, table) in enumerate(zip(structure.ops, tables, strict=True))
-            if table is not None
-        }
-        group = emit(self.graph, structure, tiles, configs)
+        skeleton = self.program.skeletons[int(top.structure[0])]
+        chosen, configs = [], {}
+        for leaf, (bounder, table, row) in enumerate(zip(self.leaves, state.tables, rows, strict=True)):
+            box = table.boxes.take(np.array([row]))
+            layout = bounder.encoding.structures[int(box.structure[0])]
+            assert isinstance(layout, Layout)
+            chosen.append(Chosen(layout, self._tiles(bounder, box, len(layout.axes))))
+            if bounder.encoding.table is not None:
+                config = bounder.encoding.table.configs[int(bounder.active[picks[leaf]])]
+                configs[skeleton.ops[leaf]] = config
+        self._offer(skeleton, self._tiles(self.top, top, len(skeleton.axes)), chosen, configs)
+
+    @staticmethod
+    def _tiles(bounder: Bounder, box: Boxes, axes: int) -> list[int]:
+        return [int(value) for value in bounder.lowest(box)[0][:axes]]
+
+    def _offer(
+        self, skeleton: Skeleton, tiles: list[int], chosen: list[Chosen], configs: dict[str, ArrayConfig]
+    ) -> None:
+        group = emit(self.graph, skeleton, tiles, chosen, configs)
         metrics = evaluate_group(self.graph, self.accelerator, group)
         self.counts.evaluated += 1
         if metrics.peak_buffer_bytes > self.accelerator.buffer.capacity_bytes:
@@ -420,57 +747,147 @@ class Search:
         self.best_key, self.best_group, self.best_metrics = key, group, metrics
         self.limit = self.objective.scaled(key, self.scale)
 
-    def _choices(self, linear: Linear, ops: list[OpFigures]) -> list[tuple[list[int], tuple[Floats, ...]]]:
-        """Joint choices of configurations that can be best, the most promising first, with their keys.
+    # -- promising single tilings ------------------------------------------------------------------
 
-        Costs meet in the latency, so choices are compared whole. Keys are exact, and one choice is
-        enough, unless odd bits are rounded up to bytes: then the keys are bounds, and every choice that
-        is not hopeless may turn out to be the best.
+    def _probe(self, state: State, count: int = 32) -> None:
+        """Settle a few greedy tilings of the most promising tops: good values early, no proof."""
+        order = np.sort(np.lexsort(state.keys[::-1])[:count])
+        part, depth = state.take(order), max(1, count // len(order))
+        tops, boxes = part.tops, []
+        for table in part.tables:
+            ranked = np.lexsort((np.arange(len(table)), table.rank, table.top))
+            starts = table.starts(len(part))
+            places = starts[:-1, None] + np.arange(depth)
+            boxes.append(table.boxes.take(ranked[np.minimum(places, starts[1:, None] - 1).ravel()]))
+        tops = tops.take(np.repeat(np.arange(len(part)), depth))
+        every = np.arange(len(tops))
+        tops, leaves = self._grown(tops, boxes)
+        for tried in ((tops, leaves), self._aligned(tops, leaves)):
+            draft = Draft(tried[0], np.full(len(tops), self.capacity), tried[1], [every] * len(leaves))
+            self._evaluate_probe(draft)
+
+    def _evaluate_probe(self, draft: Draft) -> None:
+        self._fit(draft)
+        state = self._bound(draft)
+        if len(state):
+            self._settle(state)
+
+    def _aligned(self, tops: Boxes, leaves: list[Boxes]) -> tuple[Boxes, list[Boxes]]:
+        """Round tiles of single tilings down to multiples of an array extent, which pad no pass."""
+        rounded = [
+            _round_down(bounder, boxes)
+            for bounder, boxes in zip([self.top, *self.leaves], [tops, *leaves], strict=True)
+        ]
+        return rounded[0], rounded[1:]
+
+    def _grown(self, tops: Boxes, leaves: list[Boxes]) -> tuple[Boxes, list[Boxes]]:
+        """Fill the buffer from the least tiles of tops with one row per leaf: shared axes, then private ones.
+
+        Bytes are linear in each axis: what is left over says how far one axis can grow.
         """
-        odd = self.encoding.odd_bits
-        fronts = [
-            np.arange(len(op.energy[0])) if odd else _front(op.energy[0], op.cycles[0], op.bits[0])
-            for op in ops
-        ]
-        flat = [grid.ravel() for grid in np.meshgrid(*fronts, indexing="ij")]
-        choice = [
-            (op.energy[0][pick], op.cycles[0][pick], op.bits[0][pick])
-            for op, pick in zip(ops, flat, strict=True)
-        ]
-        keys = self._keys(self.bounder.combine(linear, choice))
-        order = np.lexsort(keys[::-1])
-        order = order[~self._hopeless(tuple(key[order] for key in keys))] if odd else order[:1]
-        return [([int(pick[index]) for pick in flat], tuple(key[[index]] for key in keys)) for index in order]
+        bounders = [self.top, *self.leaves]
+        parts = [tops, *leaves]
+        limits = [bounder.values(boxes) for bounder, boxes in zip(bounders, parts, strict=True)]
+        values = [low.copy() for low, _ in limits]
+        axes = [np.broadcast_to(np.arange(tops.low.shape[1]), tops.low.shape)]
+        for leaf, boxes in zip(self.program.leaves, leaves, strict=True):
+            mine = np.full(boxes.low.shape, -1, dtype=np.int64)
+            mine[:, : leaf.path_axes.shape[1]] = leaf.path_axes[tops.structure]
+            axes.append(mine)
+        width = np.log(limits[0][1] / limits[0][0])
+        order = np.argsort(-width, axis=1, kind="stable")
+        for rank in range(order.shape[1]):
+            axis = order[:, rank]
+            masks = [mine == axis[:, None] for mine in axes]
+            high = np.take_along_axis(limits[0][1], axis[:, None], axis=1)[:, 0]
+            self._grow(parts, values, masks, high)
+        for number in range(1, len(parts)):
+            low, high = limits[number]
+            encoding = self.leaves[number - 1].encoding
+            width = np.where(encoding.shared[parts[number].structure], 0.0, np.log(high / low))
+            # a loop before what cuts its tile once more
+            order = np.argsort(-width + 99.0 * encoding.granule[parts[number].structure], axis=1, kind="stable")
+            for rank in range(order.shape[1]):
+                axis = order[:, rank][:, None]
+                if not (np.take_along_axis(width, axis, axis=1) > 0).any():
+                    continue
+                masks = [np.zeros(value.shape, dtype=np.bool_) for value in values]
+                np.put_along_axis(masks[number], axis, np.take_along_axis(width, axis, axis=1) > 0, axis=1)
+                most_ = np.take_along_axis(high, axis, axis=1)
+                outer = np.take_along_axis(encoding.outer[parts[number].structure], axis, axis=1)
+                cut = np.take_along_axis(values[number], np.maximum(outer, 0), axis=1)
+                self._grow(parts, values, masks, np.where(outer >= 0, np.minimum(most_, cut), most_)[:, 0])
+        found = []
+        for bounder, boxes, value in zip(bounders, parts, values, strict=True):
+            index = np.maximum(bounder.tilings.floor(bounder.tilings.number[boxes.structure], value), 0)
+            found.append(Boxes(boxes.structure, index, index))
+        return found[0], found[1:]
 
-    def _dive(self, boxes: Boxes, keys: tuple[Floats, ...], width: int = 48) -> None:
-        """Follow the most promising boxes down to single tilings, a beam at a time: better values early."""
-        order = np.lexsort(keys[::-1])[:width]
-        beam = boxes.take(order)
-        while len(beam):
-            beam, linear, ops, found = self._evaluate(self._split(beam))
-            if not len(beam):
-                return
-            single = beam.single()
-            self._settle(beam, linear, ops, found, np.flatnonzero(single))
-            open_ = np.flatnonzero(~single & ~self._hopeless(found))
-            ranked = open_[np.lexsort(tuple(key[open_] for key in found[::-1]))[:width]]
-            beam = beam.take(ranked)
-
-    def _probe(self, boxes: Boxes, keys: tuple[Floats, ...], most: int = 32) -> None:
-        """Settle a few greedy tilings of the most promising boxes: good values early."""
-        if not len(boxes):
-            return
-        tried = greedy(self.bounder, boxes.take(np.lexsort(keys[::-1])[:most]))
-        both = Boxes.joined([tried, aligned(self.bounder, tried)])
-        found, linear, ops, found_keys = self._evaluate(both)
-        self._settle(found, linear, ops, found_keys, np.arange(len(found)))
+    def _grow(self, parts: list[Boxes], values: list[Floats], masks: list[Mask], high: Floats) -> None:
+        """Raise the masked axes of all parts of each solution to one value, at most ``high``."""
+        room: Floats = np.full((len(high), len(self.leaves)), self.capacity)
+        shares = np.zeros_like(room)
+        start = np.zeros(len(high))
+        for bounder, boxes, value, mask in zip([self.top, *self.leaves], parts, values, masks, strict=True):
+            used, grows = bounder.bytes(boxes.structure, value)
+            room -= used
+            shares += (grows * mask[:, None, :]).sum(axis=2)
+            start = np.maximum(start, np.where(mask, value, 0.0).max(axis=1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            most = np.where(shares > 0, start[:, None] * (1 + np.maximum(room, 0) / shares), np.inf)
+        value_ = np.maximum(start, np.minimum(np.floor(most.min(axis=1)), high))
+        for number, mask in enumerate(masks):
+            values[number] = np.where(mask, value_[:, None], values[number])
 
 
-def _front(energy: Floats, cycles: Floats, bits: Floats) -> NDArray[np.int64]:
-    """Positions that no other position beats in all three; of equal ones, the first."""
-    order = np.lexsort((np.arange(len(energy)), bits, cycles, energy))
-    kept: list[int] = []
-    for index in order:
-        if not any(cycles[k] <= cycles[index] and bits[k] <= bits[index] for k in kept):
-            kept.append(int(index))
-    return np.array(kept, dtype=np.int64)
+def _round_down(bounder: Bounder, boxes: Boxes) -> Boxes:
+    encoding, tilings_ = bounder.encoding, bounder.tilings
+    value = bounder.values(boxes)[0]
+    size, rounded = encoding.size[boxes.structure], value.copy()
+    for extent in encoding.extents:
+        rounded = np.where((value >= extent) & (value < size), value - value % extent, rounded)
+    index = np.maximum(tilings_.floor(tilings_.number[boxes.structure], rounded), 0)
+    return Boxes(boxes.structure, index, index)
+
+
+def _pieces(bounder: Bounder, boxes: Boxes, score: Floats, times: int) -> list[Boxes]:
+    """Each box halved ``times`` over, each time along its axis of highest score; some pieces are empty."""
+    found, scores = [boxes], [score]
+    for _ in range(times):
+        halves: list[Boxes] = []
+        halved: list[Floats] = []
+        for part, mine in zip(found, scores, strict=True):
+            axis = np.argmax(mine, axis=1)[:, None]
+            halves += _halves(bounder, part, axis)
+            less = mine.copy()
+            np.put_along_axis(less, axis, np.take_along_axis(mine, axis, axis=1) / 2, axis=1)
+            halved += [less, less]
+        found, scores = halves, halved
+    return found
+
+
+def _halves(bounder: Bounder, boxes: Boxes, axis: Ints) -> tuple[Boxes, Boxes]:
+    """Both halves of each box along an axis, (B, 1), at the geometric mean of its tiles.
+
+    Of a box that has one tile there (or none) the upper half is empty.
+    """
+    low, high = bounder.values(boxes)
+    number = np.take_along_axis(bounder.tilings.number[boxes.structure], axis, axis=1)
+    first = np.take_along_axis(boxes.low, axis, axis=1)
+    last = np.take_along_axis(boxes.high, axis, axis=1)
+    middle = np.sqrt(np.take_along_axis(low, axis, axis=1) * np.take_along_axis(high, axis, axis=1))
+    cut = np.clip(bounder.tilings.floor(number, middle), first, np.maximum(first, last - 1))
+    cut = np.where(first >= last, last, cut)
+    left, right = boxes.high.copy(), boxes.low.copy()
+    np.put_along_axis(left, axis, cut, axis=1)
+    np.put_along_axis(right, axis, cut + 1, axis=1)
+    return Boxes(boxes.structure, boxes.low, left), Boxes(boxes.structure, right, boxes.high)
+
+
+def _ranks(table: Table, last: Mask) -> Ints:
+    """Place of each row among the rows of its top, best first, some after all others."""
+    order = np.lexsort((np.arange(len(table)), table.rank, last, table.top))
+    place = np.empty(len(table), dtype=np.int64)
+    place[order] = np.arange(len(table))
+    first = np.searchsorted(table.top, table.top)
+    return place - first

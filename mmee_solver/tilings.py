@@ -163,7 +163,7 @@ def tilings(encoding: Encoding, mode: str, traffic_only: bool) -> Tilings:
         of one element is best.
     """
     lists: dict[tuple[str, int], int] = {}
-    kinds = np.where(encoding.granule, 1, 0) + 2 * _cut_twice(encoding)
+    kinds = np.where(encoding.granule, 1, 0) + 2 * encoding.twice
     codes = kinds * (1 << 25) + encoding.size.astype(np.int64)
     found, number = np.unique(codes, return_inverse=True)
     for code in found:
@@ -195,15 +195,6 @@ def tilings(encoding: Encoding, mode: str, traffic_only: bool) -> Tilings:
 # A granule may also be an array extent; an axis that is cut twice takes any size.
 _KINDS = ("tile", "granule", "cut tile", "cut granule")
 _LARGEST_FILTERED = 1 << 16
-
-
-def _cut_twice(encoding: Encoding) -> NDArray[np.bool_]:
-    """Axes that cut a dim together with another one: granules below a loop, and that loop."""
-    inner = encoding.outer >= 0
-    both = inner.copy()
-    s, a = np.nonzero(inner)
-    both[s, encoding.outer[s, a]] = True
-    return both
 
 
 def _sizes(

@@ -1,27 +1,48 @@
 """Order trees and legal groups, listed by CP-SAT (design §7.1, §8).
 
-For one op the tree is a leaf; for two ops it is a node with an ordered list of shared loops over two
-leaves. Private loops are no part of the tree: they are placed by :mod:`mmee_solver.structures`.
+An order tree has the ops as leaves; an inner node has an ordered list of shared loops over its
+children. Private loops are no part of the tree: they are placed by :mod:`mmee_solver.layouts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 
 from ortools.sat.python import cp_model
 
-from mmee_solver.roles import group_roles, row_steps
+from mmee_solver.roles import Roles, RowStep, group_roles, row_steps
 from mmee_solver.workload import Graph, Op
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """Shared loops, outermost first, over children in order: leaves (positions of ops) or nodes."""
+
+    loops: tuple[str, ...]
+    children: tuple[Node | int, ...]
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """The leaves below, in order."""
+        return tuple(
+            leaf
+            for child in self.children
+            for leaf in ((child,) if isinstance(child, int) else child.leaves)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class OrderTree:
-    """The ops in computation order and the shared loops above them, outermost first."""
+    """The ops and the root over them: leaf i is op i; only the root may lack loops.
+
+    The order of the leaves below the root is the order of computation.
+    """
 
     ops: tuple[str, ...]
-    shared: tuple[str, ...]
+    root: Node
 
 
 def legal_groups(graph: Graph, largest: int = 2) -> tuple[tuple[str, ...], ...]:
@@ -63,78 +84,155 @@ def _descendants(graph: Graph) -> dict[str, set[str]]:
 
 
 def order_trees(graph: Graph, ops: Sequence[str], recompute: bool = True) -> tuple[OrderTree, ...]:
-    """Every legal order tree of a group of one or two ops, in a canonical order.
+    """Every legal order tree of a group, in a canonical order.
 
-    A dim of size 1 is never looped. A dim that every tensor of the group has (batch, heads) is
-    looped outermost if it is shared: that changes no traffic and only shrinks tiles.
+    A dim of size 1 is never looped. Among the loops of one node, a dim that every tensor of the group
+    has (batch, heads) comes first: that changes no traffic and only shrinks tiles. Two children that do
+    not depend on each other stand in the order of the ops: nothing is alive in one order only.
 
     Parameters
     ----------
     graph : Graph
         The folded graph.
     ops : sequence of str
-        One or two op names, in topological order.
+        Op names in topological order.
     recompute : bool
         Whether loops that recompute an op are in the space.
-
-    Raises
-    ------
-    ValueError
-        For a group of more than two ops.
     """
-    if len(ops) == 1:
-        return (OrderTree(tuple(ops), ()),)
-    if len(ops) != 2:
-        raise ValueError(f"a group of {len(ops)} ops; expected one or two")
-    group = [graph.op(name) for name in ops]
-    allowed = _shareable(graph, group, recompute)
-    batch = [d for d in allowed if all(d in graph.tensors[t].dims for op in group for t in op.tensors)]
-    rest = [dim for dim in allowed if dim not in batch]
-    found = [OrderTree(tuple(ops), shared) for shared in _sequences(batch, rest)]
-    return tuple(sorted(found, key=lambda tree: (len(tree.shared), tree.shared)))
+    lister = _Lister(graph, [graph.op(name) for name in ops], recompute)
+    roots = lister.nodes(tuple(range(len(ops))), frozenset(), root=True)
+    return tuple(OrderTree(tuple(ops), root) for root in sorted(roots, key=_sort_key))
 
 
-def _shareable(graph: Graph, group: Sequence[Op], recompute: bool) -> list[str]:
-    """Dims that a loop above both ops may step (legality of §5)."""
-    first, second = group
-    roles = group_roles(graph, [op.name for op in group])
-    feeds = first.output in second.reads
-    dims = dict.fromkeys(dim for op in group for dim in graph.op_dims(op) if graph.dims[dim] > 1)
-    for op in group:
-        lacking = [dim for dim in dims if dim not in graph.op_dims(op)]
-        if op.output in roles.leaving or not recompute:
-            for dim in lacking:
-                dims.pop(dim, None)
-    if feeds:
-        for dim in graph.reduction_dims(first):
-            dims.pop(dim, None)
-    for row in row_steps(graph, [op.name for op in group]):
-        if row.tensor in roles.internal and not row.deferrable:
-            dims.pop(row.step.axis, None)
-    return list(dims)
+def _sort_key(node: Node) -> tuple[object, ...]:
+    children = tuple((0, (c,)) if isinstance(c, int) else (1, _sort_key(c)) for c in node.children)
+    return len(node.loops), node.loops, children
 
 
-def _sequences(batch: Sequence[str], rest: Sequence[str]) -> list[tuple[str, ...]]:
+class _Lister:
+    """Lists the nodes of one group, numbering its ops in the given order."""
+
+    def __init__(self, graph: Graph, ops: Sequence[Op], recompute: bool) -> None:
+        names = [op.name for op in ops]
+        self.graph, self.ops, self.recompute = graph, ops, recompute
+        self.roles: Roles = group_roles(graph, names)
+        self.rows: tuple[RowStep, ...] = row_steps(graph, names)
+        self.dims = [frozenset(graph.op_dims(op)) for op in ops]
+        self.feeds = {
+            (a, b)
+            for a, first in enumerate(ops)
+            for b, second in enumerate(ops)
+            if first.output in second.reads
+        }
+        everywhere = [set(graph.tensors[t].dims) for op in ops for t in op.tensors]
+        self.batch = frozenset(set.intersection(*everywhere)) if everywhere else frozenset()
+
+    def nodes(self, leaves: tuple[int, ...], above: frozenset[str], root: bool = False) -> Iterator[Node]:
+        """Every node over some leaves, below loops over some dims."""
+        if len(leaves) == 1:
+            yield Node((), leaves)
+            return
+        allowed = [dim for dim in self._shareable(leaves) if dim not in above]
+        batch = [dim for dim in allowed if dim in self.batch]
+        rest = [dim for dim in allowed if dim not in self.batch]
+        blocks = list(self._divisions(leaves))
+        for loops in _sequences(tuple(batch), tuple(rest)):
+            if not loops and not root:
+                continue
+            inside = above | set(loops)
+            for division in blocks:
+                for children in self._children(division, inside):
+                    yield Node(loops, children)
+
+    def _children(
+        self, division: tuple[tuple[int, ...], ...], above: frozenset[str]
+    ) -> Iterator[tuple[Node | int, ...]]:
+        if not division:
+            yield ()
+            return
+        first, rest = division[0], division[1:]
+        options: list[Node | int] = (
+            [first[0]] if len(first) == 1 else list[Node | int](self.nodes(first, above))
+        )
+        for option in options:
+            for others in self._children(rest, above):
+                yield (option, *others)
+
+    def _divisions(self, leaves: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], ...]]:
+        """Ordered partitions into at least two blocks, no block before one that it needs."""
+        for division in self._orders(frozenset(leaves)):
+            if len(division) < 2:
+                continue
+            if len(division) == 2 and division[0] > division[1] and not self._depends(*division):
+                continue
+            yield division
+
+    def _orders(self, left: frozenset[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
+        if not left:
+            yield ()
+            return
+        members = sorted(left)
+        for count in range(1, len(members) + 1):
+            for block in combinations(members, count):
+                rest = left - set(block)
+                if any((maker, user) in self.feeds for maker in rest for user in block):
+                    continue
+                for others in self._orders(rest):
+                    yield (block, *others)
+
+    def _depends(self, first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+        return any((maker, user) in self.feeds for maker in first for user in second)
+
+    def _shareable(self, leaves: tuple[int, ...]) -> list[str]:
+        """Dims that a loop above some ops may step (legality of §5)."""
+        graph, group = self.graph, [self.ops[leaf] for leaf in leaves]
+        dims = dict.fromkeys(dim for op in group for dim in graph.op_dims(op) if graph.dims[dim] > 1)
+        for leaf, op in zip(leaves, group, strict=True):
+            if op.output in self.roles.leaving or not self.recompute:
+                for dim in [dim for dim in dims if dim not in self.dims[leaf]]:
+                    dims.pop(dim)
+            if any((leaf, other) in self.feeds for other in leaves):
+                for dim in graph.reduction_dims(op):
+                    dims.pop(dim, None)
+        names = {op.name for op in group}
+        makers = {op.output for op in group}
+        for row in self.rows:
+            if row.consumer in names and row.tensor in makers:
+                readers = {op.name for op in self.ops if row.tensor in op.reads}
+                # with a reader outside, the tensor's hold is above this loop: rows would be unfinished
+                if not row.deferrable or not readers <= names:
+                    dims.pop(row.step.axis, None)
+        return list(dims)
+
+
+def _sequences(batch: tuple[str, ...], rest: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Ordered selections of dims, batch dims before the others and in their given order."""
     dims = [*batch, *rest]
+    return [tuple(dims[place] for place in chosen) for chosen in _selections(len(batch), len(rest))]
+
+
+@cache
+def _selections(batch: int, rest: int) -> tuple[tuple[int, ...], ...]:
+    """Ordered selections of 0..batch+rest-1, the first ``batch`` ones before the others and sorted."""
+    dims = range(batch + rest)
     if not dims:
-        return [()]
+        return ((),)
     model = cp_model.CpModel()
     # slot[d, k]: dim d is the k-th shared loop; used[d]: dim d is shared.
-    slot = {(d, k): model.new_bool_var(f"slot_{d}_{k}") for d in dims for k in range(len(dims))}
+    slot = {(d, k): model.new_bool_var(f"slot_{d}_{k}") for d in dims for k in dims}
     used = {d: model.new_bool_var(f"used_{d}") for d in dims}
     for d in dims:
-        model.add(sum(slot[d, k] for k in range(len(dims))) == used[d])
-    filled = [sum(slot[d, k] for d in dims) for k in range(len(dims))]
-    for k in range(len(dims)):
+        model.add(sum(slot[d, k] for k in dims) == used[d])
+    filled = [sum(slot[d, k] for d in dims) for k in dims]
+    for k in dims:
         model.add(filled[k] <= 1)
         if k:
             model.add(filled[k] <= filled[k - 1])
-    place = {d: sum(k * slot[d, k] for k in range(len(dims))) for d in dims}
-    for index, d in enumerate(batch):
-        for other in [*batch[index + 1 :], *rest]:
+    place = {d: sum(k * slot[d, k] for k in dims) for d in dims}
+    for d in range(batch):
+        for other in range(d + 1, len(dims)):
             model.add(place[d] < place[other]).only_enforce_if(used[d], used[other])
-    collector = _Collector(slot, used)
+    collector = _Collector(slot)
     solver = cp_model.CpSolver()
     solver.parameters.enumerate_all_solutions = True
     solver.parameters.num_workers = 1
@@ -142,19 +240,15 @@ def _sequences(batch: Sequence[str], rest: Sequence[str]) -> list[tuple[str, ...
     solver.parameters.cp_model_presolve = False
     status = solver.solve(model, collector)
     if status != cp_model.OPTIMAL:
-        raise AssertionError(f"CP-SAT did not list all order trees: {solver.status_name(status)}")
-    return collector.found
+        raise AssertionError(f"CP-SAT did not list all loop orders: {solver.status_name(status)}")
+    return tuple(sorted(collector.found, key=lambda chosen: (len(chosen), chosen)))
 
 
 class _Collector(cp_model.CpSolverSolutionCallback):
-    def __init__(
-        self,
-        slot: dict[tuple[str, int], cp_model.IntVar],
-        used: dict[str, cp_model.IntVar],
-    ) -> None:
+    def __init__(self, slot: dict[tuple[int, int], cp_model.IntVar]) -> None:
         super().__init__()
-        self._slot, self._used = slot, used
-        self.found: list[tuple[str, ...]] = []
+        self._slot = slot
+        self.found: list[tuple[int, ...]] = []
 
     def on_solution_callback(self) -> None:
         placed = [(k, d) for (d, k), variable in self._slot.items() if self.value(variable)]

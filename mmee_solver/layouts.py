@@ -1,0 +1,338 @@
+"""Layouts: where one op's own holds and loops stand, below the shared loops on its path (design §7.3, §7.4).
+
+Only undominated layouts are listed. Each rule below moves one hold or loop and shows that no
+occupancy and no cost grows, whatever the sizes; the brute force of the tests searches without them.
+
+1. *Holds go up.* A hold directly below a loop over a dim that its tensor lacks moves above that
+   loop: fewer visits, same tile, and it was alive during the whole loop body anyway. It does not
+   leave the private part, or a node: above, it would be alive during other leaves.
+2. *Loops go up.* A loop below a hold (and above the next one) over a dim that all tensors held
+   just above it have moves above them: smaller tiles, same visits. A prologue's axis is excepted:
+   looping it above the hold costs online statistics.
+3. *Loops in one gap commute*: no hold between them tells their order.
+4. *Loops are whole at worst.* A loop with tile N has one step, so a private dim is looped wherever
+   rules 1 and 2 leave a place for it; leaving it out is the tile N of that place.
+5. *Streaming* cuts only the innermost private hold: its own dims, once more, directly above it. A
+   dim whose loop is followed only by tensors that have it needs no second cut, as long as the loop
+   may take every size of the cut (``recut`` says that it may not: with divisors, a granule can be an
+   array extent that divides nothing).
+
+Between whole private parts, :func:`_drop_dominated` compares symbol by symbol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations, product
+
+from mmee_solver.skeletons import GRANULE, PRIVATE, SHARED, Axis, Entry, HoldAt, LoopAt, Skeleton
+from mmee_solver.space import GroupSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A tensor of the op that the skeleton holds: loops of the path above it, leaves it is alive in."""
+
+    tensor: str
+    depth: int
+    alive: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """What one op's layouts depend on: shared loops above it, its own tensors, those held elsewhere.
+
+    ``loops`` pairs each dim with the leaves below its loop; ``own`` pairs each tensor that the op holds
+    itself with the places on the path (loop numbers) that it may be held directly above.
+    """
+
+    leaf: int
+    loops: tuple[tuple[str, tuple[int, ...]], ...]
+    own: tuple[tuple[str, tuple[int, ...]], ...]
+    given: tuple[Given, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Axes (those of the path first) and entries of one op, outermost first."""
+
+    path: Path
+    axes: tuple[Axis, ...]
+    entries: tuple[Entry, ...]
+
+
+def leaf_path(space: GroupSpace, skeleton: Skeleton, leaf: int) -> Path:
+    """What the layouts of one leaf of a skeleton depend on."""
+    steps = skeleton.paths[leaf]
+    given, served = [], set()
+    for site in skeleton.sites:
+        if leaf in site.serves:
+            served.add(site.tensor)
+            if any(row.consumer == space.ops[leaf].name for row in space.rows) or any(
+                step.tensor == site.tensor for step in space.ops[leaf].prologue
+            ):
+                given.append(Given(site.tensor, len(site.level), site.alive))
+    own = []
+    for name in dict.fromkeys(space.ops[leaf].tensors):
+        if name not in served:
+            own.append((name, _places(space, leaf, name, skeleton)))
+    return Path(leaf, tuple((step.dim, step.leaves) for step in steps), tuple(own), tuple(given))
+
+
+def _places(space: GroupSpace, leaf: int, name: str, skeleton: Skeleton) -> tuple[int, ...]:
+    """Loops of the path that a tensor may be held directly above (rules 1 and 2).
+
+    At a node with other users of the tensor, holding it for one leaf alone is holding it for all.
+    """
+    steps = skeleton.paths[leaf]
+    own, rows = space.dims(name), space.axes_of_rows(name, leaf)
+    found = []
+    for number, step in enumerate(steps):
+        if len(set(space.users[name]) & set(step.leaves)) > 1:
+            continue
+        if space.must_span(name, leaf) & {other.dim for other in steps[:number]}:
+            continue
+        first = number == 0 or steps[number - 1].leaves != step.leaves
+        if not first and steps[number - 1].dim not in own:
+            continue
+        if step.dim in own and step.dim not in rows:
+            continue
+        found.append(number)
+    return tuple(found)
+
+
+class LayoutLister:
+    """Lists the layouts of paths; private parts are listed once per set of shared dims and tensors."""
+
+    def __init__(self, space: GroupSpace, recut: bool) -> None:
+        self.space, self.recut = space, recut
+        self._cache: dict[tuple[int, frozenset[str], tuple[str, ...]], list[_Leaf]] = {}
+
+    def layouts(self, path: Path) -> Iterator[Layout]:
+        """Every undominated layout of a path."""
+        loops = [dim for dim, _ in path.loops]
+        spans = {name: self.space.must_span(name, path.leaf) for name, _ in path.own}
+        for choice in product(*((*places, -1) for _, places in path.own)):
+            named = [(name, place) for (name, _), place in zip(path.own, choice, strict=True)]
+            private = tuple(name for name, place in named if place < 0)
+            if any(spans[name] & set(loops) for name in private):
+                continue
+            for part in self._private(path.leaf, loops, private):
+                yield _joined(path, named, part)
+
+    def _private(self, leaf: int, loops: Sequence[str], tensors: tuple[str, ...]) -> list[_Leaf]:
+        own = frozenset(loops) & set(self.space.dims_of_ops[leaf])
+        key = (leaf, own, tensors)
+        if key not in self._cache:
+            self._cache[key] = leaf_layouts(self.space, leaf, loops, tensors, self.recut)
+        return self._cache[key]
+
+
+def _joined(path: Path, places: Sequence[tuple[str, int]], part: _Leaf) -> Layout:
+    axes = [Axis(dim, SHARED) for dim, _ in path.loops]
+    line: list[Entry] = []
+    for number in range(len(axes)):
+        line += [HoldAt(name) for name, place in places if place == number]
+        line.append(LoopAt(number))
+    shared = [dim for dim, _ in path.loops]
+    numbers: dict[tuple[str, str], int] = {}
+    for entry in part.entries:
+        if isinstance(entry, str):
+            line.append(HoldAt(entry))
+            continue
+        dim, kind = entry
+        outer = -1
+        if kind == GRANULE:
+            outer = shared.index(dim) if dim in shared else numbers.get((dim, PRIVATE), -1)
+        numbers[entry] = len(axes)
+        axes.append(Axis(dim, kind, outer))
+        line.append(LoopAt(numbers[entry]))
+    return Layout(path, tuple(axes), tuple(line))
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """Private entries of one op, outermost first: tensor names and (dim, kind) loops."""
+
+    entries: tuple[str | tuple[str, str], ...]
+
+
+def leaf_layouts(
+    space: GroupSpace,
+    leaf: int,
+    shared: Sequence[str],
+    tensors: Sequence[str],
+    recut: bool = False,
+) -> list[_Leaf]:
+    """Undominated orders of an op's private holds and loops.
+
+    Parameters
+    ----------
+    space : GroupSpace
+        The group.
+    leaf : int
+        Index of the op.
+    shared : sequence of str
+        Dims looped above.
+    tensors : sequence of str
+        Tensors that are held privately.
+    recut : bool
+        Whether a granule may take sizes that a loop may not (rule 5).
+    """
+    free = [dim for dim in space.op_dims(leaf) if dim not in shared]
+    found: dict[_Leaf, None] = {}
+    for order in permutations(tensors):
+        levels = [_levels(space, leaf, order, dim) for dim in free]
+        for choice in product(*levels):
+            places = dict(zip(free, choice, strict=True))
+            for granules in _granules(space, leaf, order, shared, places, recut):
+                layout = _leaf_entries(order, places, granules)
+                if not _misses_span(space, leaf, layout):
+                    found.setdefault(layout)
+    return _drop_dominated(space, leaf, shared, tensors, list(found))
+
+
+def _levels(space: GroupSpace, leaf: int, order: Sequence[str], dim: str) -> list[int]:
+    """Positions for a private loop: above the hold of that index; len(order): not looped (rules 2, 4)."""
+    last = len(order) - 1
+    found = []
+    for index in range(last):
+        if dim not in space.dims(order[index]):
+            continue
+        before = order[index - 1] if index else None
+        repeated = before is not None and dim in space.dims(before)
+        if before is not None and repeated and dim not in space.axes_of_rows(before, leaf):
+            continue
+        found.append(index)
+    axis = any(dim in space.axes_of_rows(name, leaf) for name in order)
+    return found if found and not axis else [*found, len(order)]
+
+
+def _granules(
+    space: GroupSpace,
+    leaf: int,
+    order: Sequence[str],
+    shared: Sequence[str],
+    places: Mapping[str, int],
+    recut: bool,
+) -> Iterator[tuple[str, ...]]:
+    """Dims that streaming cuts, directly above the innermost private hold (rule 5)."""
+    if not order:
+        yield ()
+        return
+    last = order[-1]
+    always: list[str] = []
+    maybe: list[str] = []
+    for dim in sorted(space.dims(last)):
+        start = places.get(dim, len(order))
+        looped = dim not in shared and start < len(order)
+        if looped and not recut and all(dim in space.dims(name) for name in order[start:]):
+            continue
+        (maybe if dim in space.axes_of_rows(last, leaf) else always).append(dim)
+    for count in range(len(maybe) + 1):
+        for chosen in combinations(maybe, count):
+            yield (*always, *chosen)
+
+
+def _leaf_entries(order: Sequence[str], places: Mapping[str, int], granules: Sequence[str]) -> _Leaf:
+    entries: list[str | tuple[str, str]] = []
+    for index, name in enumerate(order):
+        entries += [(dim, PRIVATE) for dim in sorted(places) if places[dim] == index]
+        if index == len(order) - 1:
+            entries += [(dim, GRANULE) for dim in granules]
+        entries.append(name)
+    return _Leaf(tuple(entries))
+
+
+def _misses_span(space: GroupSpace, leaf: int, layout: _Leaf) -> bool:
+    """Whether a loop cuts an axis above the hold of a tensor that must span it."""
+    cut: set[str] = set()
+    for entry in layout.entries:
+        if isinstance(entry, str):
+            if space.must_span(entry, leaf) & cut:
+                return True
+        else:
+            cut.add(entry[0])
+    return False
+
+
+_FINE, _TILE, _WHOLE = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A leaf layout as symbols per dim: granule 0 ≤ tile 1 ≤ whole 2."""
+
+    tile: Mapping[tuple[str, str], int]
+    above: Mapping[str, frozenset[str]]
+    online: frozenset[tuple[str, str]]
+    finest: Mapping[str, int]
+    loops: frozenset[tuple[str, str]]
+
+
+def _shape(space: GroupSpace, leaf: int, layout: _Leaf) -> _Shape:
+    level: dict[str, int] = {}
+    tile: dict[tuple[str, str], int] = {}
+    above: dict[str, frozenset[str]] = {}
+    online: set[tuple[str, str]] = set()
+    for entry in layout.entries:
+        if isinstance(entry, str):
+            for dim in space.dims(entry):
+                tile[entry, dim] = level.get(dim, _WHOLE)
+            above[entry] = frozenset(dim for dim in level if dim not in space.dims(entry))
+            online |= {(entry, dim) for dim in space.axes_of_rows(entry, leaf) & set(level)}
+        else:
+            level[entry[0]] = _TILE if entry[1] == PRIVATE else _FINE
+    loops = frozenset(entry for entry in layout.entries if not isinstance(entry, str))
+    return _Shape(tile, above, frozenset(online), level, loops)
+
+
+def _drop_dominated(
+    space: GroupSpace,
+    leaf: int,
+    shared: Sequence[str],
+    tensors: Sequence[str],
+    layouts: list[_Leaf],
+) -> list[_Leaf]:
+    """Drop layouts that another one beats for all sizes.
+
+    ``a`` beats ``b`` if, with every tile of ``a`` set to the tile of the same loop in ``b`` (whole if
+    ``b`` lacks it), each tensor's tile is at most as large, each tensor is visited over a subset of
+    the loops, no dim is cut finer and no further statistics run online (a loop over a row axis counts
+    as online even if a whole tile makes it a single step). Equal ones keep the first.
+    """
+    shapes = [_shape(space, leaf, layout) for layout in layouts]
+    kept: list[int] = []
+    for index, shape in enumerate(shapes):
+        rivals = [*kept, *range(index + 1, len(shapes))]
+        beaten = False
+        for other in rivals:
+            if _beats(shapes[other], shape) and (other < index or not _beats(shape, shapes[other])):
+                beaten = True
+                break
+        if not beaten:
+            kept.append(index)
+    return [layouts[index] for index in kept]
+
+
+def _beats(a: _Shape, b: _Shape) -> bool:
+    def mapped(dim: str, symbol: int) -> int:
+        if symbol == _WHOLE:
+            return _WHOLE
+        if symbol == _TILE:
+            return _TILE if (dim, PRIVATE) in b.loops else _WHOLE
+        if (dim, GRANULE) in b.loops:
+            return _FINE
+        return mapped(dim, _TILE) if (dim, PRIVATE) in a.loops else _WHOLE
+
+    if not a.online <= b.online:
+        return False
+    for (tensor, dim), symbol in a.tile.items():
+        if mapped(dim, symbol) > b.tile[tensor, dim]:
+            return False
+    for tensor, dims in a.above.items():
+        cut = {dim for dim in dims if mapped(dim, a.finest[dim]) != _WHOLE}
+        if not cut <= b.above[tensor]:
+            return False
+    return all(mapped(dim, symbol) >= b.finest.get(dim, _WHOLE) for dim, symbol in a.finest.items())

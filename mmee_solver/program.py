@@ -1,0 +1,113 @@
+"""The program of a group: its trees, skeletons and layouts in matrix form, independent of the objective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mmee_solver.accelerator import Accelerator
+from mmee_solver.encode import Encoding, encode_layouts, encode_skeletons, has_odd_bits
+from mmee_solver.layouts import Layout, LayoutLister, Path, leaf_path
+from mmee_solver.skeletons import GRANULE, SHARED, Skeleton, skeletons
+from mmee_solver.space import GroupSpace
+from mmee_solver.trees import order_trees
+from mmee_solver.workload import Graph
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One leaf: its layouts in matrix form, which of them belong to each skeleton, and how axes map.
+
+    ``path_axes`` (S, P): the skeleton's axis of each axis of the leaf's path, -1 beyond the path.
+    """
+
+    encoding: Encoding
+    layouts: tuple[Ints, ...]
+    path_axes: Ints
+
+
+@dataclass(frozen=True)
+class Program:
+    """All that a search of one group needs, whatever the objective."""
+
+    space: GroupSpace
+    trees: int
+    skeletons: tuple[Skeleton, ...]
+    top: Encoding
+    leaves: tuple[Leaf, ...]
+    odd_bits: bool
+
+    @property
+    def structures(self) -> int:
+        """Structures in all: every skeleton with every layout of each of its leaves."""
+        total = 0
+        for number in range(len(self.skeletons)):
+            count = 1
+            for leaf in self.leaves:
+                count *= len(leaf.layouts[number])
+            total += count
+        return total
+
+
+def group_program(
+    graph: Graph, accelerator: Accelerator, ops: Sequence[str], recompute: bool, recut: bool
+) -> Program:
+    """List and encode everything that a group may do.
+
+    Parameters
+    ----------
+    graph : Graph
+        The folded graph.
+    accelerator : Accelerator
+        Arrays, double buffering and energies.
+    ops : sequence of str
+        The group, in topological order.
+    recompute : bool
+        Whether loops that recompute an op are in the space.
+    recut : bool
+        Whether a granule may take sizes that a loop may not (with divisors).
+    """
+    space = GroupSpace.of(graph, ops)
+    trees = order_trees(graph, ops, recompute)
+    found: list[Skeleton] = []
+    paths: list[list[Path]] = []
+    lister = LayoutLister(space, recut)
+    listed: dict[Path, list[Layout]] = {}
+    for skeleton in skeletons(space, trees):
+        own = [leaf_path(space, skeleton, leaf) for leaf in range(len(ops))]
+        for path in own:
+            if path not in listed:
+                listed[path] = list(lister.layouts(path))
+        if all(listed[path] for path in own):
+            found.append(skeleton)
+            paths.append(own)
+    twice = frozenset(
+        axis.dim
+        for layouts in listed.values()
+        for layout in layouts
+        for axis in layout.axes
+        if axis.kind == GRANULE and axis.outer >= 0 and layout.axes[axis.outer].kind == SHARED
+    )
+    leaves = []
+    for leaf in range(len(ops)):
+        mine = dict.fromkeys(own[leaf] for own in paths)
+        start, numbers = 0, {}
+        for path in mine:
+            numbers[path] = np.arange(start, start + len(listed[path]))
+            start += len(listed[path])
+        encoding = encode_layouts(
+            space, [layout for path in mine for layout in listed[path]], accelerator, twice
+        )
+        widest = max(len(path.loops) for path in mine)
+        axes = np.full((len(found), widest), -1, dtype=np.int64)
+        for number, skeleton in enumerate(found):
+            steps = skeleton.paths[leaf]
+            axes[number, : len(steps)] = [step.axis for step in steps]
+        leaves.append(Leaf(encoding, tuple(numbers[own[leaf]] for own in paths), axes))
+    top = encode_skeletons(space, found, accelerator, twice)
+    return Program(space, len(trees), tuple(found), top, tuple(leaves), has_odd_bits(space))

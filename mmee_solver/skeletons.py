@@ -1,0 +1,229 @@
+"""Skeletons: an order tree with the holds that several leaves share, tile sizes still open (design §7).
+
+A tensor that one leaf alone uses is placed with that leaf (:mod:`mmee_solver.layouts`), so that the
+leaves of a skeleton are independent but for the buffer. Here stand the tensors made inside the group,
+at the lowest node over their producer and consumers, and tensors from outside that several leaves
+share at a node. Of the latter only undominated places are listed, by two rules that move one hold
+within its node and let no occupancy and no cost grow, whatever the sizes:
+
+1. A hold directly below a loop over a dim that its tensor lacks moves above that loop: fewer visits,
+   same tile, and it is alive during all of the node anyway.
+2. A hold directly above a loop over a dim that its tensor has moves below that loop: smaller tiles,
+   same visits. A prologue's axis is excepted: there, the move costs online statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from mmee_solver.space import GroupSpace
+from mmee_solver.trees import Node, OrderTree
+
+SHARED, PRIVATE, GRANULE = "shared", "private", "granule"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One loop with an open tile size; ``outer`` is the axis (index) whose tile it cuts, -1: the dim."""
+
+    dim: str
+    kind: str
+    outer: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class HoldAt:
+    """A hold in a placement."""
+
+    tensor: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoopAt:
+    """A loop in a placement: the index of its axis."""
+
+    axis: int
+
+
+Entry = HoldAt | LoopAt
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A node: its loops and the holds between them, holds in the list inside, children, leaves below."""
+
+    entries: tuple[Entry, ...]
+    body: tuple[str, ...]
+    children: tuple[Place | int, ...]
+    leaves: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A hold: its tensor, the axis of each dim looped above it, the leaves it is alive in and serves."""
+
+    tensor: str
+    level: Mapping[str, int]
+    alive: tuple[int, ...]
+    serves: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One shared loop on the way to a leaf: axis of the skeleton, dim, leaves below the loop's node."""
+
+    axis: int
+    dim: str
+    leaves: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """A placement of everything that leaves share."""
+
+    ops: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    root: Place
+    sites: tuple[Site, ...]
+    paths: tuple[tuple[Step, ...], ...]
+
+
+def skeletons(space: GroupSpace, trees: Iterable[OrderTree]) -> Iterator[Skeleton]:
+    """Every undominated skeleton of some order trees.
+
+    Parameters
+    ----------
+    space : GroupSpace
+        Its ops in the order of the trees.
+    trees : iterable of OrderTree
+        Trees over the same order of ops.
+    """
+    for tree in trees:
+        axes: list[Axis] = []
+        numbered = _number(tree.root, axes)
+        shared = [(name, users) for name, users in space.externals if len(users) > 1]
+        options = [list(_covers(space, name, users, numbered)) for name, users in shared]
+        for choice in product(*options):
+            held: dict[tuple[int, int], list[str]] = {}
+            for (name, _), places in zip(shared, choice, strict=True):
+                for place in places:
+                    held.setdefault(place, []).append(name)
+            yield _assemble(space, tree, numbered, tuple(axes), held)
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    """A node with the axes of its loops; ``number`` tells nodes apart."""
+
+    number: int
+    axes: tuple[int, ...]
+    loops: tuple[str, ...]
+    children: tuple[_Numbered | int, ...]
+    leaves: tuple[int, ...]
+
+
+def _number(root: Node, axes: list[Axis]) -> _Numbered:
+    count = 0
+
+    def walk(node: Node) -> _Numbered:
+        nonlocal count
+        number, count = count, count + 1
+        own = tuple(range(len(axes), len(axes) + len(node.loops)))
+        axes.extend(Axis(dim, SHARED) for dim in node.loops)
+        children = tuple(c if isinstance(c, int) else walk(c) for c in node.children)
+        return _Numbered(number, own, node.loops, children, node.leaves)
+
+    return walk(root)
+
+
+def _covers(
+    space: GroupSpace, name: str, users: Sequence[int], node: _Numbered, above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Ways to hold a tensor for several leaves at once: (node, position) pairs, none above another.
+
+    Position p is directly above the node's loop p; the number of loops is the list inside.
+    """
+    inside = [leaf for leaf in node.leaves if leaf in users]
+    if len(inside) < 2:
+        yield ()
+        return
+    own, rows = space.dims(name), space.axes_of_rows(name)
+    for position in range(len(node.loops) + 1):
+        outer = (*above, *node.loops[:position])
+        if any(space.must_span(name, leaf) & set(outer) for leaf in inside):
+            continue
+        if position and node.loops[position - 1] not in own:
+            continue  # rule 1
+        below = node.loops[position] if position < len(node.loops) else None
+        if below in own and below not in rows:
+            continue  # rule 2
+        yield ((node.number, position),)
+    parts = [
+        list(_covers(space, name, users, child, (*above, *node.loops)))
+        for child in node.children
+        if isinstance(child, _Numbered)
+    ]
+    for choice in product(*parts):
+        yield tuple(place for part in choice for place in part)
+
+
+def _assemble(
+    space: GroupSpace,
+    tree: OrderTree,
+    root: _Numbered,
+    axes: tuple[Axis, ...],
+    held: Mapping[tuple[int, int], Sequence[str]],
+) -> Skeleton:
+    sites: list[Site] = []
+    paths: dict[int, tuple[Step, ...]] = {}
+
+    def users_in(name: str, node: _Numbered) -> tuple[int, ...]:
+        return tuple(leaf for leaf in node.leaves if leaf in space.users[name])
+
+    def walk(node: _Numbered, level: dict[str, int], path: tuple[Step, ...]) -> Place:
+        entries: list[Entry] = []
+        level = dict(level)
+        for position, (axis, dim) in enumerate(zip(node.axes, node.loops, strict=True)):
+            for name in held.get((node.number, position), ()):
+                entries.append(HoldAt(name))
+                sites.append(Site(name, dict(level), node.leaves, users_in(name, node)))
+            entries.append(LoopAt(axis))
+            level[dim] = axis
+            path = (*path, Step(axis, dim, node.leaves))
+        body = list(held.get((node.number, len(node.loops)), ()))
+        body += [name for name in space.roles.internal if _lowest(space.users[name], node)]
+        for name in body:
+            served = users_in(name, node)
+            sites.append(Site(name, dict(level), _lifetime(node, served), served))
+        children: list[Place | int] = []
+        for child in node.children:
+            if isinstance(child, int):
+                paths[child] = path
+                children.append(child)
+            else:
+                children.append(walk(child, level, path))
+        return Place(tuple(entries), tuple(body), tuple(children), node.leaves)
+
+    place = walk(root, {}, ())
+    ordered = tuple(paths[leaf] for leaf in range(len(space.ops)))
+    return Skeleton(tree.ops, axes, place, tuple(sites), ordered)
+
+
+def _below(child: _Numbered | int) -> tuple[int, ...]:
+    return (child,) if isinstance(child, int) else child.leaves
+
+
+def _lowest(users: Sequence[int], node: _Numbered) -> bool:
+    """Whether a node is the lowest one over all of some leaves."""
+    return set(users) <= set(node.leaves) and not any(
+        set(users) <= set(_below(child)) for child in node.children
+    )
+
+
+def _lifetime(node: _Numbered, served: Sequence[int]) -> tuple[int, ...]:
+    """Leaves of the children from the first to the last that uses a tensor held in the list."""
+    touched = [i for i, child in enumerate(node.children) if set(_below(child)) & set(served)]
+    alive = node.children[touched[0] : touched[-1] + 1]
+    return tuple(leaf for child in alive for leaf in _below(child))
