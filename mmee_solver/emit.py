@@ -72,28 +72,36 @@ class _Emitter:
             if not isinstance(entry, HoldAt):
                 entries += [HoldAt(name) for name in self.held.get(entry.axis, ())]
             entries.append(entry)
-        inside = above | {
-            self.skeleton.axes[e.axis].dim for e in node.entries if not isinstance(e, HoldAt)
-        }
+        inside = above | {self.skeleton.axes[e.axis].dim for e in node.entries if not isinstance(e, HoldAt)}
         return self._wrap(entries, self._shared, pieces, lambda inner: self._list(node, inner, inside))
 
     def _shared(self, axis: int) -> tuple[str, int]:
         return self.skeleton.axes[axis].dim, self.tiles[axis]
 
     def _list(self, node: Place, pieces: dict[str, Pieces], above: frozenset[str]) -> Nest:
-        items: list[Item] = [Hold(name) for name in node.body]
+        items: list[Item] = []
+        waiting = list(node.body)
         for number, child in enumerate(node.children):
+            # a hold of the list starts with the first child that uses its tensor
+            used = {tensor for name in self._names(child) for tensor in self.graph.op(name).tensors}
+            items += [Hold(name) for name in waiting if name in used]
+            waiting = [name for name in waiting if name not in used]
             part = self._leaf(child, pieces) if isinstance(child, int) else self.place(child, pieces, above)
             later = {
                 tensor
                 for other in node.children[number + 1 :]
-                for leaf in ((other,) if isinstance(other, int) else other.leaves)
-                for tensor in self.graph.op(self.skeleton.ops[leaf]).tensors
+                for name in self._names(other)
+                for tensor in self.graph.op(name).tensors
             }
             if any(isinstance(item, Hold) and item.tensor in later for item in part):
                 part = (self._one_step(part, pieces, above),)
             items += part
         return tuple(items)
+
+    def _names(self, child: Place | int) -> list[str]:
+        return [
+            self.skeleton.ops[leaf] for leaf in ((child,) if isinstance(child, int) else child.leaves)
+        ]
 
     def _leaf(self, leaf: int, pieces: dict[str, Pieces]) -> Nest:
         chosen = self.leaves[leaf]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmee_solver.accelerator import Accelerator
-from mmee_solver.bounds import COLUMNS, CYCLES, DRAM, ENERGY, Bounder, Boxes, Rates
+from mmee_solver.bounds import COLUMNS, DRAM, ENERGY, Bounder, Boxes, Rates
 from mmee_solver.cost import Metrics, evaluate_group
 from mmee_solver.emit import Chosen, emit
 from mmee_solver.encode import FORMS, READ, WRITE
@@ -24,12 +24,12 @@ from mmee_solver.objective import ROUNDING, Key, Objective
 from mmee_solver.program import Program
 from mmee_solver.skeletons import Skeleton
 from mmee_solver.tables import Floats, Ints, State, Table, least, most
-from mmee_solver.tilings import Tilings, tilings
+from mmee_solver.tilings import tilings
 
 FEW = 512  # rows below which a round splits twice
-ROWS = 3072  # rows looked at in a round: bounds the memory and the work of a round
-SPLITS = 128  # rows of one leaf below one top split at once, the most promising ones
-EVEN = 0.02  # share of cost that an axis has in any case when a split is chosen
+ROWS = 640  # rows looked at in a round: bounds the memory and the work of a round
+SPLITS = 16  # rows of one leaf below one top split at once, the most promising ones
+EVEN = 0.3  # share of cost that an axis has in any case when a split is chosen
 PAIRS = 1 << 19  # rows times configurations looked at together: bounds the memory
 CHOICES = 1 << 18  # joint choices of leaves looked at together
 _EXACT = float(1 << 52)  # whole numbers below are exact in float64, and so are their sums
@@ -69,24 +69,48 @@ class Counts:
 
 @dataclass(slots=True)
 class Draft:
-    """Tops and rows on their way to a State; rows of a leaf stay sorted by top."""
+    """Tops and rows on their way to a State; rows of a leaf stay sorted by top.
+
+    ``fresh`` marks rows whose columns and occupancy are still to be found; those of the others, whose
+    boxes have not changed, stay valid bounds.
+    """
 
     tops: Boxes
     capacity: Floats  # (T,) bytes that a better solution may occupy
     boxes: list[Boxes]
     top: list[Ints]
-    columns: list[Floats] = field(default_factory=list)
-    occupancy: list[Floats] = field(default_factory=list)
+    columns: list[Floats]
+    occupancy: list[Floats]
+    fresh: list[Mask]
     starts: list[Ints] = field(default_factory=list)
 
-    def select(self, tops_ok: Mask, rows_ok: list[Mask] | None = None) -> None:
-        """Keep some tops and rows; a top that lacks rows of a leaf goes, and rows go with their top."""
+    @classmethod
+    def of(cls, tops: Boxes, capacity: Floats, boxes: list[Boxes], top: list[Ints]) -> Draft:
+        """All rows fresh."""
+        rows = [len(part) for part in top]
+        return cls(
+            tops,
+            capacity,
+            boxes,
+            top,
+            [np.zeros((n, COLUMNS)) for n in rows],
+            [np.zeros((n, len(rows))) for n in rows],
+            [np.ones(n, dtype=np.bool_) for n in rows],
+        )
+
+    def select(self, tops_ok: Mask, rows_ok: list[Mask] | None = None) -> Ints | None:
+        """Keep some tops and rows; a top that lacks rows of a leaf goes, and rows go with their top.
+
+        Gives the numbers of the tops that stay, None if all do.
+        """
         if rows_ok is not None:
             for leaf, ok in enumerate(rows_ok):
-                self._rows(leaf, np.flatnonzero(ok))
+                if not ok.all():
+                    self._rows(leaf, np.flatnonzero(ok))
         tops_ok = tops_ok.copy()
         for top in self.top:
             tops_ok &= np.bincount(top, minlength=len(self.tops)) > 0
+        kept: Ints | None = None
         if not tops_ok.all():
             kept = np.flatnonzero(tops_ok)
             place = np.full(len(self.tops), -1, dtype=np.int64)
@@ -96,15 +120,25 @@ class Draft:
                 self.top[leaf] = place[self.top[leaf]]
                 self._rows(leaf, np.flatnonzero(self.top[leaf] >= 0))
         self.starts = [np.searchsorted(top, np.arange(len(self.tops) + 1)) for top in self.top]
+        return kept
 
     def _rows(self, leaf: int, kept: Ints) -> None:
         if len(kept) == len(self.top[leaf]):
             return
         self.boxes[leaf], self.top[leaf] = self.boxes[leaf].take(kept), self.top[leaf][kept]
-        if self.columns:
-            self.columns[leaf] = self.columns[leaf][kept]
-        if self.occupancy:
-            self.occupancy[leaf] = self.occupancy[leaf][kept]
+        self.columns[leaf] = self.columns[leaf][kept]
+        self.occupancy[leaf] = self.occupancy[leaf][kept]
+        self.fresh[leaf] = self.fresh[leaf][kept]
+
+    def replace(self, leaf: int, which: Ints, boxes: Boxes) -> None:
+        """Put other boxes in the place of some rows."""
+        old = self.boxes[leaf]
+        if len(which) == len(old):
+            self.boxes[leaf] = boxes
+            return
+        low, high = old.low.copy(), old.high.copy()
+        low[which], high[which] = boxes.low, boxes.high
+        self.boxes[leaf] = Boxes(old.structure, low, high)
 
 
 class Search:
@@ -131,6 +165,7 @@ class Search:
         if cutoff is not None:
             self.limit = objective.scaled(cutoff, self.scale)
         self.traffic_only = False
+        self.floor_bits = 0.0
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -151,6 +186,9 @@ class Search:
             self.best_group, self.best_key = None, cutoff
         if self.best_key is not None:
             self.limit = self.objective.scaled(self.best_key, self.scale)
+            self.floor_bits = 8.0 * float(self.best_key[0])
+            if self.program.odd_bits:  # bytes are rounded up tensor by tensor
+                self.floor_bits = 0.0
 
     def run(self, mode: str) -> None:
         """Decide every tiling of every structure, tile sizes ``integer`` or ``divisors``."""
@@ -166,7 +204,7 @@ class Search:
         while len(state):
             if not self.traffic_only and rounds % 6 == 1:
                 self._drop_configurations(state)
-            if rounds <= 12 or rounds % 3 == 0:
+            if rounds & (rounds - 1) == 0 or rounds % 8 == 0:
                 self._probe(state)
             rounds += 1
             order = np.lexsort(state.keys[::-1])
@@ -187,7 +225,7 @@ class Search:
         for leaf, bounder in zip(self.program.leaves, self.leaves, strict=True):
             top.append(np.repeat(np.arange(len(tops)), [len(found) for found in leaf.layouts]))
             boxes.append(bounder.all_boxes().take(np.concatenate(leaf.layouts)))
-        return Draft(tops, np.full(len(tops), self.capacity), boxes, top)
+        return Draft.of(tops, np.full(len(tops), self.capacity), boxes, top)
 
     def _count(self) -> None:
         """Size of the space: tilings of all structures, and with every choice of configurations."""
@@ -228,7 +266,6 @@ class Search:
     def _fit(self, draft: Draft) -> None:
         """Drop and shrink what cannot fit: rows within their top, all others at their least."""
         self._within(draft)
-        draft.select(np.ones(len(draft.tops), dtype=np.bool_))
         if not len(draft.tops):
             return
         own = self._occupied(draft)
@@ -236,35 +273,43 @@ class Search:
         room = draft.capacity[:, None] - total
         for leaf, bounder in enumerate(self.leaves):
             top = draft.top[leaf]
-            spare = room[top] + least(draft.occupancy[leaf], draft.starts[leaf])[top]
-            draft.boxes[leaf] = bounder.shrink(draft.boxes[leaf], spare)
+            spare = (room + least(draft.occupancy[leaf], draft.starts[leaf]))[top]
+            which = np.flatnonzero(draft.fresh[leaf])
+            draft.replace(leaf, which, bounder.shrink(draft.boxes[leaf].take(which), spare[which]))
+            over = ~draft.fresh[leaf] & (draft.occupancy[leaf] > spare + self.capacity * 1e-12).any(axis=1)
+            draft.boxes[leaf].high[over] = -1
         draft.tops = self.top.shrink(draft.tops, room + own)
         self._nonempty(draft)
 
     def _occupied(self, draft: Draft) -> Floats:
-        """Least bytes during each leaf, of tops (T, L); of rows, into the draft."""
-        draft.occupancy = [
-            bounder.occupancy(boxes.structure, bounder.lowest(boxes))
-            for bounder, boxes in zip(self.leaves, draft.boxes, strict=True)
-        ]
+        """Least bytes during each leaf, of tops (T, L); of fresh rows, into the draft."""
+        for leaf, bounder in enumerate(self.leaves):
+            which = np.flatnonzero(draft.fresh[leaf])
+            boxes = draft.boxes[leaf].take(which)
+            draft.occupancy[leaf][which] = bounder.occupancy(boxes.structure, bounder.lowest(boxes))
         return self.top.occupancy(draft.tops.structure, self.top.lowest(draft.tops))
 
     def _within(self, draft: Draft) -> None:
-        """Cut the path axes of rows to the ranges of their top."""
+        """Cut the path axes of rows to the ranges of their top; rows that change are fresh."""
         for leaf, part in enumerate(self.program.leaves):
             boxes, top = draft.boxes[leaf], draft.top[leaf]
             axes = part.path_axes[draft.tops.structure]
             width = axes.shape[1]
             if not width:
                 continue
-            place = np.maximum(axes, 0)
-            low = np.take_along_axis(draft.tops.low, place, axis=1)[top]
-            high = np.take_along_axis(draft.tops.high, place, axis=1)[top]
-            real = (axes >= 0)[top]
+            every, place = np.arange(len(axes))[:, None], np.maximum(axes, 0)
+            real = axes >= 0
+            low = np.where(real, draft.tops.low[every, place], -1)[top]
+            high = np.where(real, draft.tops.high[every, place], 1 << 60)[top]
+            changed = (low > boxes.low[:, :width]) | (high < boxes.high[:, :width])
+            which = np.flatnonzero(changed.any(axis=1))
+            if not len(which):
+                continue
             new_low, new_high = boxes.low.copy(), boxes.high.copy()
-            new_low[:, :width] = np.where(real, np.maximum(low, new_low[:, :width]), new_low[:, :width])
-            new_high[:, :width] = np.where(real, np.minimum(high, new_high[:, :width]), new_high[:, :width])
+            new_low[which, :width] = np.maximum(low[which], new_low[which, :width])
+            new_high[which, :width] = np.minimum(high[which], new_high[which, :width])
             draft.boxes[leaf] = Boxes(boxes.structure, new_low, new_high)
+            draft.fresh[leaf][which] = True
         self._drop_empty(draft)
 
     @staticmethod
@@ -310,10 +355,15 @@ class Search:
                 if not len(draft.tops):
                     return self._no_state(empty)
         if not self.traffic_only:
-            ok = [self._configured(draft, own, leaf) for leaf in range(len(self.leaves))]
-            draft.select(np.ones(len(draft.tops), dtype=np.bool_), ok)
-            if len(draft.tops):
-                self._filter(draft, self.top.linear(self.top.view(draft.tops))[0])
+            for leaf in range(len(self.leaves)):
+                every = np.ones(len(draft.tops), dtype=np.bool_)
+                ok = [np.ones(len(top), dtype=np.bool_) for top in draft.top]
+                ok[leaf] = self._configured(draft, own, leaf)
+                kept = draft.select(every, ok)
+                own = own if kept is None else own[kept]
+                if not len(draft.tops):
+                    return self._no_state(empty)
+            self._filter(draft, own)
             if not len(draft.tops):
                 return self._no_state(empty)
         return self._state(draft)
@@ -324,19 +374,17 @@ class Search:
         for bounder in self.leaves:
             boxes = bounder.all_boxes().take(nothing)
             leaves = len(self.leaves)
-            tables.append(
-                Table(boxes, nothing, np.zeros((0, COLUMNS)), np.zeros((0, leaves)), np.zeros(0))
-            )
+            tables.append(Table(boxes, nothing, np.zeros((0, COLUMNS)), np.zeros((0, leaves)), np.zeros(0)))
         return State(like.tops.take(nothing), tuple(key[nothing] for key in like.keys), tuple(tables))
 
     def _quick(self, draft: Draft) -> Floats:
-        """Columns of tops (T, COLUMNS); of rows, with the op at its least, into the draft."""
-        draft.columns = []
-        for bounder, boxes in zip(self.leaves, draft.boxes, strict=True):
-            columns, recompute = bounder.linear(bounder.view(boxes))
+        """Columns of tops (T, COLUMNS); of fresh rows, with the op at its least, into the draft."""
+        for leaf, bounder in enumerate(self.leaves):
+            which = np.flatnonzero(draft.fresh[leaf])
+            columns, recompute = bounder.linear(bounder.view(draft.boxes[leaf].take(which)))
             if not self.traffic_only:
                 columns += recompute[:, None] * bounder.least
-            draft.columns.append(columns)
+            draft.columns[leaf][which] = columns
         return self.top.linear(self.top.view(draft.tops))[0]
 
     def _totals(self, draft: Draft, own: Floats) -> tuple[Floats, Floats]:
@@ -355,18 +403,8 @@ class Search:
             top = draft.top[leaf]
             rest = total - least(columns, draft.starts[leaf])
             rows_ok.append(tops_ok[top] & ~self._hopeless(self._keys(rest[top] + columns, peak[top])))
-        return own[self._kept(draft, tops_ok, rows_ok)]
-
-    @staticmethod
-    def _kept(draft: Draft, tops_ok: Mask, rows_ok: list[Mask]) -> Ints:
-        """Select, and say which tops stayed."""
-        before = np.arange(len(draft.tops))
-        marked = draft.tops
-        draft.tops = Boxes(before, marked.low, marked.high)
-        draft.select(tops_ok, rows_ok)
-        kept = draft.tops.structure
-        draft.tops = Boxes(marked.structure[kept], draft.tops.low, draft.tops.high)
-        return kept
+        kept = draft.select(tops_ok, rows_ok)
+        return own if kept is None else own[kept]
 
     def _raise(self, draft: Draft, own: Floats) -> None:
         """Raise the lowest tiles of rows and tops by what a better solution can cost."""
@@ -378,9 +416,11 @@ class Search:
         for leaf, bounder in enumerate(self.leaves):
             top = draft.top[leaf]
             mine = least(draft.columns[leaf][:, column], draft.starts[leaf])
-            linear, _ = bounder.linear(bounder.view(draft.boxes[leaf]))
-            fixed = draft.columns[leaf][:, column] - self._form_part(bounder, draft.boxes[leaf], weights)
-            draft.boxes[leaf] = bounder.raise_low(draft.boxes[leaf], weights, (spare + mine)[top] - fixed)
+            which = np.flatnonzero(draft.fresh[leaf])
+            boxes = draft.boxes[leaf].take(which)
+            fixed = draft.columns[leaf][which, column] - self._form_part(bounder, boxes, weights)
+            limits = (spare + mine)[top[which]] - fixed
+            draft.replace(leaf, which, bounder.raise_low(boxes, weights, limits))
         draft.tops = self.top.raise_low(draft.tops, weights, spare + own[:, column])
         self._nonempty(draft)
 
@@ -414,22 +454,21 @@ class Search:
 
     def _configured(self, draft: Draft, own: Floats, leaf: int) -> Mask:
         """Replace the columns of a leaf's rows by the least over configurations that are not hopeless."""
-        bounder, boxes, top = self.leaves[leaf], draft.boxes[leaf], draft.top[leaf]
+        bounder, top = self.leaves[leaf], draft.top[leaf]
         total, peak = self._totals(draft, own)
-        rest = (total - least(draft.columns[leaf], draft.starts[leaf]))[top]
-        ok = np.zeros(len(top), dtype=np.bool_)
+        rest = total - least(draft.columns[leaf], draft.starts[leaf])
+        ok = np.ones(len(top), dtype=np.bool_)
+        fresh = np.flatnonzero(draft.fresh[leaf])
         step = max(1, PAIRS // len(bounder.active))
-        found = []
-        for start in range(0, len(top), step):
-            part = slice(start, start + step)
-            view = bounder.view(boxes.take(np.arange(len(top))[part]))
+        for start in range(0, len(fresh), step):
+            which = fresh[start : start + step]
+            view = bounder.view(draft.boxes[leaf].take(which))
             linear, recompute = bounder.linear(view)
             each = linear[:, None, :] + bounder.op(view, recompute)
-            peaks = np.broadcast_to(peak[top[part]][:, None], each.shape[:2])
-            able = ~self._hopeless(self._keys(rest[part][:, None, :] + each, peaks))
-            ok[part] = able.any(axis=1)
-            found.append(np.where(able[:, :, None], each, np.inf).min(axis=1))
-        draft.columns[leaf] = np.where(ok[:, None], np.concatenate(found), draft.columns[leaf])
+            peaks = np.broadcast_to(peak[top[which]][:, None], each.shape[:2])
+            able = ~self._hopeless(self._keys(rest[top[which]][:, None, :] + each, peaks))
+            ok[which] = able.any(axis=1)
+            draft.columns[leaf][which] = np.where(able[:, :, None], each, np.inf).min(axis=1)
         return ok
 
     def _state(self, draft: Draft) -> State:
@@ -463,6 +502,12 @@ class Search:
             bounder.active = bounder.active[kept]
 
     def _keys(self, columns: Floats, peak: Floats) -> tuple[Floats, ...]:
+        """Keys of sums of columns. What a bound lacks of the proved least traffic is moved in any case."""
+        if self.floor_bits:
+            columns = columns.copy()
+            lacking = np.maximum(self.floor_bits - columns[..., DRAM], 0.0)
+            columns[..., DRAM] += lacking
+            columns[..., ENERGY] += lacking * min(self.top.form_weights[READ], self.top.form_weights[WRITE])
         figures = self.rates.figures(columns, peak)
         if self.traffic_only:
             zero = np.zeros_like(figures.dram)
@@ -571,7 +616,10 @@ class Search:
             mine = over & (leaf == number) & (gain[number] > 0)
             room = capacity - used[every, moment] + best[number][every, moment]
             most_ = np.maximum(room, lows[number])
-            found.append(mine[table.top] & (table.occupancy[np.arange(len(table)), moment[table.top]] > most_[table.top]))
+            found.append(
+                mine[table.top]
+                & (table.occupancy[np.arange(len(table)), moment[table.top]] > most_[table.top])
+            )
         return found
 
     def _cost_scale(self, state: State) -> Floats:
@@ -604,44 +652,47 @@ class Search:
         """Tops and rows after the split: few ones several times over, for a round costs about the same."""
         count, capacity = len(state), self._bytes(state.keys)
         rows = sum(len(table) for table in state.tables)
-        times = 1 + (rows < FEW) + (rows < FEW // 4)
-        both = np.flatnonzero(split_top)
-        pieces = _pieces(self.top, state.tops.take(both), shared[both], times)
-        clash = np.flatnonzero(leaf < 0)
-        tops = Boxes.joined([state.tops, *pieces[1:], state.tops.take(clash)])
-        for array, new in ((tops.low, pieces[0].low), (tops.high, pieces[0].high)):
-            array[both] = new
-        each = max(16, min(SPLITS, ROWS // count))
-        boxes, parents = [], []
+        times = 1 + (rows < 2 * FEW) + (rows < FEW // 2) + (rows < FEW // 8)
+        both, clash = np.flatnonzero(split_top), np.flatnonzero(leaf < 0)
+        # tops: all old ones (the first piece of those that are split), further pieces, copies of clashes
+        pieces, source = _pieces(self.top, state.tops.take(both), shared[both], times)
+        extra = np.arange(len(both), len(source))
+        parent = both[source[extra]]
+        tops = Boxes.joined([state.tops, pieces.take(extra), state.tops.take(clash)])
+        tops.low[both], tops.high[both] = pieces.low[: len(both)], pieces.high[: len(both)]
+        each = max(4, min(SPLITS, ROWS // count))
+        draft = Draft.of(tops, np.concatenate([capacity, capacity[parent], capacity[clash]]), [], [])
         for number, (bounder, table) in enumerate(zip(self.leaves, state.tables, strict=True)):
             open_ = scores[number].max(axis=1) > 0
             splits = (~split_top & (leaf == number))[table.top] & open_
             splits &= _ranks(table, ~open_) < each
-            again = np.flatnonzero(splits)
-            stay = ~splits & ~apart[number]
-            parts, parents_of = [table.boxes.take(np.flatnonzero(stay))], [table.top[stay]]
+            again, stay = np.flatnonzero(splits), np.flatnonzero(~splits & ~apart[number])
+            parts = [(table.boxes.take(stay), stay, table.top[stay], False)]
             if len(again):
-                halves = _pieces(bounder, table.boxes.take(again), scores[number][again], times)
-                parts += halves
-                parents_of += [table.top[again]] * len(halves)
-            copied = np.flatnonzero(split_top[table.top])
-            place = np.searchsorted(both, table.top[copied])
-            for copy in range(len(pieces) - 1):
-                parts.append(table.boxes.take(copied))
-                parents_of.append(count + copy * len(both) + place)
+                halves, of = _pieces(bounder, table.boxes.take(again), scores[number][again], times)
+                parts.append((halves, again[of], table.top[again[of]], True))
+            starts = table.starts(count)
+            sizes = np.diff(starts)[parent]
+            copied = np.repeat(starts[parent] - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
+            copied = (copied + np.arange(len(copied))).astype(np.int64)
+            place = count + np.repeat(np.arange(len(parent)), sizes)
+            parts.append((table.boxes.take(copied), copied, place, False))
             # of a clash, the new top gets the rows set apart, or of another leaf all rows
             parted = np.zeros(count, dtype=np.bool_)
             parted[table.top[apart[number]]] = True
             moved = np.flatnonzero((leaf < 0)[table.top] & (apart[number] | ~parted[table.top]))
-            parts.append(table.boxes.take(moved))
-            start = count + (len(pieces) - 1) * len(both)
-            parents_of.append(start + np.searchsorted(clash, table.top[moved]))
-            top = np.concatenate(parents_of)
+            place = count + len(parent) + np.searchsorted(clash, table.top[moved])
+            parts.append((table.boxes.take(moved), moved, place, False))
+            top = np.concatenate([part[2] for part in parts])
+            row = np.concatenate([part[1] for part in parts])
+            fresh = np.concatenate([np.full(len(part[1]), part[3]) for part in parts])
             order = np.argsort(top, kind="stable")
-            boxes.append(Boxes.joined(parts).take(order))
-            parents.append(top[order])
-        copies = [capacity, *([capacity[both]] * (len(pieces) - 1)), capacity[clash]]
-        return Draft(tops, np.concatenate(copies), boxes, parents)
+            draft.boxes.append(Boxes.joined([part[0] for part in parts]).take(order))
+            draft.top.append(top[order])
+            draft.columns.append(table.columns[row[order]])
+            draft.occupancy.append(table.occupancy[row[order]])
+            draft.fresh.append(fresh[order])
+        return draft
 
     # -- single tilings ----------------------------------------------------------------------------
 
@@ -721,7 +772,8 @@ class Search:
             if bounder.encoding.table is not None:
                 config = bounder.encoding.table.configs[int(bounder.active[picks[leaf]])]
                 configs[skeleton.ops[leaf]] = config
-        self._offer(skeleton, self._tiles(self.top, top, len(skeleton.axes)), chosen, configs)
+        tiles = self._tiles(self.top, top, len(skeleton.axes))
+        self._offer(skeleton, tiles, chosen, configs)
 
     @staticmethod
     def _tiles(bounder: Bounder, box: Boxes, axes: int) -> list[int]:
@@ -760,17 +812,16 @@ class Search:
             places = starts[:-1, None] + np.arange(depth)
             boxes.append(table.boxes.take(ranked[np.minimum(places, starts[1:, None] - 1).ravel()]))
         tops = tops.take(np.repeat(np.arange(len(part)), depth))
+        grown, leaves = self._grown(tops, boxes)
+        aligned, others = self._aligned(grown, leaves)
+        tops = Boxes.joined([grown, aligned])
+        rows = [Boxes.joined([one, other]) for one, other in zip(leaves, others, strict=True)]
         every = np.arange(len(tops))
-        tops, leaves = self._grown(tops, boxes)
-        for tried in ((tops, leaves), self._aligned(tops, leaves)):
-            draft = Draft(tried[0], np.full(len(tops), self.capacity), tried[1], [every] * len(leaves))
-            self._evaluate_probe(draft)
-
-    def _evaluate_probe(self, draft: Draft) -> None:
+        draft = Draft.of(tops, np.full(len(tops), self.capacity), rows, [every] * len(rows))
         self._fit(draft)
-        state = self._bound(draft)
-        if len(state):
-            self._settle(state)
+        found = self._bound(draft)
+        if len(found):
+            self._settle(found)
 
     def _aligned(self, tops: Boxes, leaves: list[Boxes]) -> tuple[Boxes, list[Boxes]]:
         """Round tiles of single tilings down to multiples of an array extent, which pad no pass."""
@@ -806,7 +857,9 @@ class Search:
             encoding = self.leaves[number - 1].encoding
             width = np.where(encoding.shared[parts[number].structure], 0.0, np.log(high / low))
             # a loop before what cuts its tile once more
-            order = np.argsort(-width + 99.0 * encoding.granule[parts[number].structure], axis=1, kind="stable")
+            order = np.argsort(
+                -width + 99.0 * encoding.granule[parts[number].structure], axis=1, kind="stable"
+            )
             for rank in range(order.shape[1]):
                 axis = order[:, rank][:, None]
                 if not (np.take_along_axis(width, axis, axis=1) > 0).any():
@@ -850,38 +903,30 @@ def _round_down(bounder: Bounder, boxes: Boxes) -> Boxes:
     return Boxes(boxes.structure, index, index)
 
 
-def _pieces(bounder: Bounder, boxes: Boxes, score: Floats, times: int) -> list[Boxes]:
-    """Each box halved ``times`` over, each time along its axis of highest score; some pieces are empty."""
-    found, scores = [boxes], [score]
-    for _ in range(times):
-        halves: list[Boxes] = []
-        halved: list[Floats] = []
-        for part, mine in zip(found, scores, strict=True):
-            axis = np.argmax(mine, axis=1)[:, None]
-            halves += _halves(bounder, part, axis)
-            less = mine.copy()
-            np.put_along_axis(less, axis, np.take_along_axis(mine, axis, axis=1) / 2, axis=1)
-            halved += [less, less]
-        found, scores = halves, halved
-    return found
+def _pieces(bounder: Bounder, boxes: Boxes, score: Floats, times: int) -> tuple[Boxes, Ints]:
+    """Each box halved ``times`` over, each time along its axis of highest score, at the geometric mean.
 
-
-def _halves(bounder: Bounder, boxes: Boxes, axis: Ints) -> tuple[Boxes, Boxes]:
-    """Both halves of each box along an axis, (B, 1), at the geometric mean of its tiles.
-
-    Of a box that has one tile there (or none) the upper half is empty.
+    Gives all pieces that are not empty, and the box that each comes from: the first pieces are in the
+    order of the boxes, one of each.
     """
-    low, high = bounder.values(boxes)
-    number = np.take_along_axis(bounder.tilings.number[boxes.structure], axis, axis=1)
-    first = np.take_along_axis(boxes.low, axis, axis=1)
-    last = np.take_along_axis(boxes.high, axis, axis=1)
-    middle = np.sqrt(np.take_along_axis(low, axis, axis=1) * np.take_along_axis(high, axis, axis=1))
-    cut = np.clip(bounder.tilings.floor(number, middle), first, np.maximum(first, last - 1))
-    cut = np.where(first >= last, last, cut)
-    left, right = boxes.high.copy(), boxes.low.copy()
-    np.put_along_axis(left, axis, cut, axis=1)
-    np.put_along_axis(right, axis, cut + 1, axis=1)
-    return Boxes(boxes.structure, boxes.low, left), Boxes(boxes.structure, right, boxes.high)
+    source, number = np.arange(len(boxes)), bounder.tilings.number
+    low, high, score = boxes.low.copy(), boxes.high.copy(), score.copy()
+    structure = boxes.structure
+    for _ in range(times):
+        every, axis = np.arange(len(source)), score.argmax(axis=1)
+        lists = number[structure, axis]
+        first, last = low[every, axis], high[every, axis]
+        middle = np.sqrt(bounder.tilings.value(lists, first) * bounder.tilings.value(lists, last))
+        cut = np.clip(bounder.tilings.floor(lists, middle), first, np.maximum(first, last - 1))
+        score[every, axis] /= 2
+        upper = np.flatnonzero(first < last)
+        new_low = low[upper]
+        new_low[np.arange(len(upper)), axis[upper]] = cut[upper] + 1
+        low, high = np.concatenate([low, new_low]), np.concatenate([high, high[upper]])
+        high[every[upper], axis[upper]] = cut[upper]
+        structure = np.concatenate([structure, structure[upper]])
+        source, score = np.concatenate([source, source[upper]]), np.concatenate([score, score[upper]])
+    return Boxes(structure, low, high), source
 
 
 def _ranks(table: Table, last: Mask) -> Ints:

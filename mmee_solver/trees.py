@@ -28,9 +28,7 @@ class Node:
     def leaves(self) -> tuple[int, ...]:
         """The leaves below, in order."""
         return tuple(
-            leaf
-            for child in self.children
-            for leaf in ((child,) if isinstance(child, int) else child.leaves)
+            leaf for child in self.children for leaf in ((child,) if isinstance(child, int) else child.leaves)
         )
 
 

@@ -1,7 +1,6 @@
 """Brute force written straight from design §5–§7, for tiny sizes. It shares no code with the engine.
 
-Everything in the declared space of groups of one or two ops is tried: order of ops, shared loops,
-tile sizes, depth of every hold, private loops, streaming granules, array configurations. The only
+Everything in the declared space of a group is tried: order of ops, order trees, shared loops, tile sizes, depth of every hold, private loops, streaming granules, array configurations. The only
 short cuts: a leaf's options are listed once per context, options that are no better in any figure
 than another one are forgotten (all figures add up or take a maximum, so they can never be needed),
 and a leaf has no loop below its last hold (it would only cut finer; a property test shows for the
@@ -312,22 +311,121 @@ def shared_pieces(space: Space, above: dict[str, int]) -> Pieces:
     return pieces
 
 
-def shared_sequences(space: Space) -> Iterator[tuple[str, ...]]:
-    if len(space.ops) == 1:
+@dataclass(frozen=True)
+class Node:
+    """Loops (dim, tile) over children: leaf numbers or nodes. ``leaves`` are all leaves below, in order."""
+
+    loops: tuple[tuple[str, int], ...]
+    children: tuple[Node | int, ...]
+    leaves: tuple[int, ...]
+
+
+def divisions(leaves: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Ways to cut a run of leaves into runs."""
+    if not leaves:
         yield ()
+    for count in range(1, len(leaves) + 1):
+        for rest in divisions(leaves[count:]):
+            yield (leaves[:count], *rest)
+
+
+def trees(space: Space, leaves: tuple[int, ...], above: frozenset[str], root: bool) -> Iterator[Node]:
+    """Every node over a run of leaves with tile sizes, legal or not."""
+    if len(leaves) == 1:
+        yield Node((), leaves, leaves)
         return
     g = space.graph
-    first, second = space.ops
-    dims = [d for d in dict.fromkeys(g.op_dims(first) + g.op_dims(second)) if g.dims[d] > 1]
-    banned = set()
-    for op in space.ops:
-        if op.output in space.roles.leaving or not space.recompute:
-            banned |= {d for d in dims if d not in g.op_dims(op)}
-    if first.output in second.reads:
-        banned |= set(g.reduction_dims(first))
-    dims = [d for d in dims if d not in banned]
-    for count in range(len(dims) + 1):
-        yield from permutations(dims, count)
+    dims = [d for d in dict.fromkeys(d for i in leaves for d in g.op_dims(space.ops[i])) if g.dims[d] > 1]
+    dims = [d for d in dims if d not in above and legal(space, leaves, d)]
+    for count in range(0 if root else 1, len(dims) + 1):
+        for order in permutations(dims, count):
+            for division in divisions(leaves):
+                if len(division) < 2:
+                    continue
+                options = [
+                    list(part) if len(part) == 1 else list(trees(space, part, above | set(order), False))
+                    for part in division
+                ]
+                for children in product(*options):
+                    for tiles in product(*(space.sizes(d)[:-1] for d in order)):
+                        yield Node(tuple(zip(order, tiles, strict=True)), children, leaves)
+
+
+def legal(space: Space, leaves: tuple[int, ...], dim: str) -> bool:
+    """§5: no reduction dim above an op and a reader of its output; no recomputation of what leaves."""
+    g, ops = space.graph, [space.ops[i] for i in leaves]
+    for op in ops:
+        read = any(op.output in other.reads for other in ops)
+        if read and dim in g.reduction_dims(op):
+            return False
+        if dim not in g.op_dims(op) and (op.output in space.roles.leaving or not space.recompute):
+            return False
+    for row in space.rows:
+        inside = [op.name for op in ops]
+        if row.step.axis != dim or row.tensor not in [op.output for op in ops] or row.consumer not in inside:
+            continue
+        readers = [op.name for op in space.ops if row.tensor in op.reads]
+        # the hold is below this loop only if every reader is; else rows would be read unfinished
+        if not row.deferrable or not set(readers) <= set(inside):
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class Held:
+    """A shared hold: tensor, pieces of every dim, leaves that it is alive in and serves."""
+
+    tensor: str
+    above: tuple[tuple[str, int], ...]
+    alive: tuple[int, ...]
+    serves: tuple[int, ...]
+
+
+def below(child: Node | int) -> tuple[int, ...]:
+    return (child,) if isinstance(child, int) else child.leaves
+
+
+def alive_in(node: Node, users: Sequence[int]) -> tuple[int, ...]:
+    """From the first child that uses a tensor of the list to the last."""
+    touched = [i for i, child in enumerate(node.children) if set(below(child)) & set(users)]
+    return tuple(leaf for child in node.children[touched[0] : touched[-1] + 1] for leaf in below(child))
+
+
+def covers(
+    node: Node | int, tensor: str, users: Sequence[int], above: tuple[tuple[str, int], ...]
+) -> Iterator[tuple[Held, ...]]:
+    """Ways to hold an external tensor at nodes; users that no hold serves hold it privately."""
+    if isinstance(node, int):
+        yield ()
+        return
+    mine = tuple(i for i in node.leaves if i in users)
+    if not mine:
+        yield ()
+        return
+    for position in range(len(node.loops)):
+        yield (Held(tensor, above + node.loops[:position], node.leaves, mine),)
+    inner = above + node.loops
+    if len(mine) > 1:
+        yield (Held(tensor, inner, alive_in(node, mine), mine),)
+    for parts in product(*(list(covers(child, tensor, mine, inner)) for child in node.children)):
+        yield tuple(held for part in parts for held in part)
+
+
+def lowest(node: Node, users: Sequence[int], above: tuple[tuple[str, int], ...] = ()) -> Iterator[Held]:
+    """The hold of an internal tensor: the list of the lowest node over all of its users."""
+    for child in node.children:
+        if not isinstance(child, int) and set(users) <= set(child.leaves):
+            yield from lowest(child, users, above + node.loops)
+            return
+    yield Held("", above + node.loops, alive_in(node, users), tuple(users))
+
+
+def leaf_paths(node: Node, above: tuple[tuple[str, int], ...] = ()) -> Iterator[tuple[int, dict[str, int]]]:
+    for child in node.children:
+        if isinstance(child, int):
+            yield child, dict(above + node.loops)
+        else:
+            yield from leaf_paths(child, above + node.loops)
 
 
 def solve(
@@ -341,86 +439,86 @@ def solve(
     """Least key (value, then energy, latency, peak) of a group; None if nothing fits."""
     best: tuple[Fraction, ...] | None = None
     members = tuple(graph.op(name) for name in ops)
-    orders = [members]
-    if len(members) == 2 and members[0].output not in members[1].reads:
-        orders.append(members[::-1])
-    for order in orders:
+    for order in permutations(members):
+        if any(
+            later.output in op.reads for i, op in enumerate(order) for later in order[i + 1 :]
+        ):
+            continue
         space = Space(graph, acc, order, tiles, recompute)
-        for shared in shared_sequences(space):
-            for sizes in product(*(space.sizes(d)[:-1] for d in shared)):
-                for key in solve_shared(space, shared, sizes, objective):
-                    if best is None or key < best:
-                        best = key
+        for tree in trees(space, tuple(range(len(order))), frozenset(), True):
+            for key in solve_tree(space, tree, objective):
+                if best is None or key < best:
+                    best = key
     return best
 
 
-def solve_shared(
-    space: Space, shared: tuple[str, ...], sizes: tuple[int, ...], objective: str
-) -> Iterator[tuple[Fraction, ...]]:
-    above = dict(zip(shared, sizes, strict=True))
-    externals = [
-        t for t in dict.fromkeys(t for op in space.ops for t in op.tensors) if t not in space.roles.internal
-    ]
-    users = {t: [i for i, op in enumerate(space.ops) if t in op.tensors] for t in externals}
-    depth = len(shared)
-    choices = []
-    for t in externals:
-        # depth == len(shared): in the node's list; for a tensor of one op that is a private hold.
-        last = depth + 1 if len(users[t]) > 1 else depth
-        choices.append([*range(last), -1])
-    for places in product(*choices):
-        yield from solve_placed(space, above, dict(zip(externals, places, strict=True)), objective)
+def solve_tree(space: Space, tree: Node, objective: str) -> Iterator[tuple[Fraction, ...]]:
+    names = list(dict.fromkeys(t for op in space.ops for t in op.tensors))
+    users = {t: [i for i, op in enumerate(space.ops) if t in op.tensors] for t in names}
+    paths = dict(leaf_paths(tree))
+    inside = []
+    for t in space.roles.internal:
+        (found,) = lowest(tree, users[t])
+        inside.append(Held(t, found.above, found.alive, found.serves))
+    choices = [list(covers(tree, t, users[t], ())) for t in names if t not in space.roles.internal]
+    for choice in product(*choices):
+        held = inside + [one for part in choice for one in part]
+        yield from solve_placed(space, paths, held, objective)
 
 
 def solve_placed(
-    space: Space, above: dict[str, int], places: dict[str, int], objective: str
+    space: Space, paths: dict[int, dict[str, int]], held: list[Held], objective: str
 ) -> Iterator[tuple[Fraction, ...]]:
     figures = [0] * SIZE
-    online, steps_of = set(), {}
-    everywhere = shared_pieces(space, above)
-    loops = list(above.items())
-    at = {t: shared_pieces(space, dict(loops[:k])) for t, k in places.items() if k >= 0}
-    at |= dict.fromkeys(space.roles.internal, everywhere)
-    for i, row in enumerate(space.rows):
-        if row.tensor in at:
-            steps = len(at[row.tensor][row.step.axis])
-            if steps > 1:
-                if not row.deferrable:
-                    return
-                online.add(i)
-                steps_of[i] = steps
-    for op in space.ops:
-        for t in dict.fromkeys(op.inputs):
-            if t in at:
-                add_prologue(space, figures, op, t, at[t])
-        rec = prod(len(everywhere[d]) for d in above if d not in space.graph.op_dims(op))
-        for i in steps_of:
-            if space.rows[i].consumer == op.name:
-                add_online(space, figures, i, steps_of[i], rec)
+    pieces = [shared_pieces(space, dict(one.above)) for one in held]
     options = []
     for leaf, op in enumerate(space.ops):
-        private = tuple(t for t in op.tensors if places.get(t) == -1)
-        options.append(leaf_options(space, leaf, above, private, frozenset(online)))
+        mine = {one.tensor: at for one, at in zip(held, pieces, strict=True) if leaf in one.serves}
+        online = {}
+        for i, row in enumerate(space.rows):
+            if row.consumer == op.name and row.tensor in mine:
+                steps = len(mine[row.tensor][row.step.axis])
+                if steps > 1 and not row.deferrable:
+                    return
+                if steps > 1:
+                    online[i] = steps
+        for t in dict.fromkeys(op.inputs):
+            if t in mine:
+                add_prologue(space, figures, op, t, mine[t])
+        outer = shared_pieces(space, paths[leaf])
+        rec = prod(len(outer[d]) for d in paths[leaf] if d not in space.graph.op_dims(op))
+        for i, steps in online.items():
+            add_online(space, figures, i, steps, rec)
+        private = tuple(dict.fromkeys(t for t in op.tensors if t not in mine))
+        options.append(leaf_options(space, leaf, paths[leaf], private, frozenset(online)))
     if not all(options):
         return
     for sets in product(*options):
-        total = list(figures)
+        total, peaks = list(figures), [0] * len(space.ops)
         everything = frozenset().union(*sets)
-        for t, pieces in at.items():
-            add_hold(space, total, t, pieces, everything)
+        for one, at in zip(held, pieces, strict=True):
+            total[PEAK] = 0
+            add_hold(space, total, one.tensor, at, everything)
+            for leaf in one.alive:
+                peaks[leaf] += total[PEAK]
+        total[PEAK] = 0
         tables = [options[leaf][chosen] for leaf, chosen in enumerate(sets)]
-        yield from best_keys(space, total, tables, objective)
+        yield from best_keys(space, total, peaks, tables, objective)
 
 
 def best_keys(
-    space: Space, total: list[int], tables: list[np.ndarray], objective: str
+    space: Space, total: list[int], peaks: list[int], tables: list[np.ndarray], objective: str
 ) -> Iterator[tuple[Fraction, ...]]:
-    capacity = space.acc.buffer.capacity_bytes - total[PEAK]
-    tables = [t[t[:, PEAK] <= capacity] for t in tables]
-    if any(len(t) == 0 for t in tables):
+    capacity = space.acc.buffer.capacity_bytes
+    shifted = []
+    for peak, table in zip(peaks, tables, strict=True):
+        moved = table.copy()
+        moved[:, PEAK] += peak
+        shifted.append(moved[moved[:, PEAK] <= capacity])
+    if any(len(t) == 0 for t in shifted):
         return
-    joined = tables[0]
-    for other in tables[1:]:
+    joined = shifted[0]
+    for other in shifted[1:]:
         both = joined[:, None, :] + other[None, :, :]
         both[:, :, PEAK] = np.maximum(joined[:, None, PEAK], other[None, :, PEAK])
         joined = both.reshape(-1, SIZE)
