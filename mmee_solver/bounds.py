@@ -179,7 +179,8 @@ class Bounder:
         above = np.take_along_axis(limit, np.maximum(outer, 0), axis=1)
         limit = np.where(cuts, np.minimum(limit, above), limit)
         new_high = np.minimum(boxes.high, self.tilings.floor(number, np.maximum(limit, 0)))
-        new_high = np.where((room >= 0).all(axis=1)[:, None], new_high, -1)
+        fits = np.asarray((room >= 0).all(axis=1))
+        new_high = np.where(fits[:, None], new_high, -1)
         new_low = boxes.low
         if cuts.any():
             new_low = new_low.copy()
@@ -261,11 +262,21 @@ class Bounder:
             tiles = np.ceil(tiles / copies) * copies
         return np.asarray((enc.alive[structure] @ tiles[:, :, None])[:, :, 0])
 
+    def forms(self, view: View) -> Floats:
+        """What each form adds up to at the largest tiles, (B, FORMS)."""
+        s = view.boxes.structure
+        return self._forms(s, self._monomials(self.encoding.step_query[s], view.steps))
+
+    def _forms(self, structure: Ints, monomials: Floats) -> Floats:
+        enc = self.encoding
+        products = (monomials[:, None, :] @ enc.forms[structure])[:, 0, :]
+        return np.asarray(enc.constants[structure] + products)
+
     def linear(self, view: View) -> tuple[Floats, Floats]:
         """Columns that do not depend on the array configuration, (B, COLUMNS); recomputation, (B,)."""
         enc, s = self.encoding, view.boxes.structure
         monomials = self._monomials(enc.step_query[s], view.steps)
-        forms = enc.constants[s] + (monomials[:, None, :] @ enc.forms[s])[:, 0, :]
+        forms = self._forms(s, monomials)
         padded = np.concatenate([monomials, np.ones((len(s), 1))], axis=1)
         recompute = padded[np.arange(len(s)), enc.recompute[s]]
         columns = forms @ self.form_columns

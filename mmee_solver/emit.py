@@ -99,9 +99,7 @@ class _Emitter:
         return tuple(items)
 
     def _names(self, child: Place | int) -> list[str]:
-        return [
-            self.skeleton.ops[leaf] for leaf in ((child,) if isinstance(child, int) else child.leaves)
-        ]
+        return [self.skeleton.ops[leaf] for leaf in ((child,) if isinstance(child, int) else child.leaves)]
 
     def _leaf(self, leaf: int, pieces: dict[str, Pieces]) -> Nest:
         chosen = self.leaves[leaf]

@@ -7,9 +7,9 @@ a *query matrix*. A tiling says how large they are: a column of a *log matrix*. 
     monomials = rint(exp(query @ log)),     figure = coefficients @ monomials,
 
 for all structures and tilings at once. What leaves share (a skeleton) and what each leaf has of its
-own (a layout) are encoded apart: their figures add up. Monomials are whole numbers, and ``rint`` restores them
-exactly as long as they stay below 10¹³ (float64 has 2⁵³ ≈ 9·10¹⁵; the exponential of a sum of a
-dozen logarithms is off by some 10⁻¹⁵ relative).
+own (a layout) are encoded apart: their figures add up. Monomials are whole numbers, and ``rint``
+restores them exactly as long as they stay below 10¹³ (float64 has 2⁵³ ≈ 9·10¹⁵; the exponential of a
+sum of a dozen logarithms is off by some 10⁻¹⁵ relative).
 
 Occupancy grows and every cost falls with each tile size, so the same matrices at the corners of a
 *box* of tilings bound the whole box: tiles at their least give the least occupancy, steps and
@@ -264,8 +264,10 @@ def _tile(space: GroupSpace, row: _Row, site: Site, dims: Sequence[str], bits: i
 def _statistics_tiles(
     space: GroupSpace, row: _Row, site: Site, online: Sequence[tuple[RowStep, int]]
 ) -> None:
-    """Statistics beside an output. Double buffering doubles them only if the output is revisited, which
-    a loop of one step does not do: a bound must count them once. The exact evaluation decides.
+    """Statistics beside an output.
+
+    Double buffering doubles them only if the output is revisited, which a loop of one step does not
+    do: a bound must count them once. The exact evaluation decides.
     """
     for step, _ in online:
         _tile(space, row, site, step.rows, STATISTICS_BITS, doubled=False)

@@ -9,16 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmee_solver.accelerator import Accelerator
+from mmee_solver.arena import Counts
 from mmee_solver.bounds import Bounder
 from mmee_solver.cost import Metrics
 from mmee_solver.emit import Chosen, emit
 from mmee_solver.encode import Encoding
 from mmee_solver.errors import InfeasibleError
+from mmee_solver.incumbent import Incumbent
 from mmee_solver.layouts import Layout
 from mmee_solver.nest import Group
 from mmee_solver.objective import Key, Objective
 from mmee_solver.program import Program, group_program
-from mmee_solver.search import Counts, Search
+from mmee_solver.search import search
 from mmee_solver.tilings import tilings
 from mmee_solver.trace import trace
 from mmee_solver.workload import Graph
@@ -91,15 +93,11 @@ def search_program(
     """The same for a group that is listed and encoded already."""
     counts = Counts(trees=program.trees, structures=program.structures)
     _check_feasible(program, accelerator)
-    search = Search(program, accelerator, objective, counts, cutoff)
-    if objective.name == "dram":
-        search.least_traffic(tiles)
-        if search.best_metrics is None:
-            return GroupResult(None, None, counts)
-    search.run(tiles)
-    if search.best_group is None:
+    best = Incumbent(program.space.graph, accelerator, program.top.weights, objective, cutoff)
+    search(program, best, counts, tiles)
+    if best.group is None:
         return GroupResult(None, None, counts)
-    return GroupResult(search.best_group, search.best_metrics, counts)
+    return GroupResult(best.group, best.metrics, counts)
 
 
 def _check_feasible(program: Program, accelerator: Accelerator) -> None:

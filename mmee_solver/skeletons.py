@@ -7,7 +7,8 @@ share at a node. Of the latter only undominated places are listed, by two rules 
 within its node and let no occupancy and no cost grow, whatever the sizes:
 
 1. A hold directly below a loop over a dim that its tensor lacks moves above that loop: fewer visits,
-   same tile, and it is alive during all of the node anyway.
+   same tile, and it is alive during all of the node anyway. (In the list inside, a hold lasts from the
+   first to the last child that uses its tensor: there, the rule needs these to be all children.)
 2. A hold directly above a loop over a dim that its tensor has moves below that loop: smaller tiles,
    same visits. A prologue's axis is excepted: there, the move costs online statistics.
 """
@@ -154,7 +155,8 @@ def _covers(
         outer = (*above, *node.loops[:position])
         if any(space.must_span(name, leaf) & set(outer) for leaf in inside):
             continue
-        if position and node.loops[position - 1] not in own:
+        everywhere = position < len(node.loops) or _lifetime(node, inside) == node.leaves
+        if position and node.loops[position - 1] not in own and everywhere:
             continue  # rule 1
         below = node.loops[position] if position < len(node.loops) else None
         if below in own and below not in rows:

@@ -10,15 +10,16 @@ row stays only if it can be part of a better solution with every other leaf at i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mmee_solver.bounds import Boxes
+from mmee_solver.bounds import COLUMNS, Boxes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +107,105 @@ class State:
         )
 
 
+@dataclass(slots=True)
+class Draft:
+    """Tops and rows on their way to a State; rows of a leaf stay sorted by top.
+
+    ``fresh`` marks rows whose columns and occupancy are still to be found; those of the others, whose
+    boxes have not changed, stay valid bounds.
+    """
+
+    tops: Boxes
+    capacity: Floats  # (T,) bytes that a better solution may occupy
+    boxes: list[Boxes]
+    top: list[Ints]
+    columns: list[Floats]
+    occupancy: list[Floats]
+    fresh: list[Mask]
+    starts: list[Ints] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Tops and rows in all."""
+        return len(self.tops) + sum(len(top) for top in self.top)
+
+    @classmethod
+    def of(cls, tops: Boxes, capacity: Floats, boxes: list[Boxes], top: list[Ints]) -> Draft:
+        """All rows fresh."""
+        rows = [len(part) for part in top]
+        return cls(
+            tops,
+            capacity,
+            boxes,
+            top,
+            [np.zeros((n, COLUMNS)) for n in rows],
+            [np.zeros((n, len(rows))) for n in rows],
+            [np.ones(n, dtype=np.bool_) for n in rows],
+        )
+
+    def select(self, tops_ok: Mask, rows_ok: list[Mask] | None = None) -> Ints | None:
+        """Keep some tops and rows; a top that lacks rows of a leaf goes, and rows go with their top.
+
+        Gives the numbers of the tops that stay, None if all do.
+        """
+        if rows_ok is not None:
+            for leaf, ok in enumerate(rows_ok):
+                if not ok.all():
+                    self._rows(leaf, np.flatnonzero(ok))
+        tops_ok = tops_ok.copy()
+        for top in self.top:
+            tops_ok &= np.bincount(top, minlength=len(self.tops)) > 0
+        kept: Ints | None = None
+        if not tops_ok.all():
+            kept = np.flatnonzero(tops_ok)
+            place = np.full(len(self.tops), -1, dtype=np.int64)
+            place[kept] = np.arange(len(kept))
+            self.tops, self.capacity = self.tops.take(kept), self.capacity[kept]
+            for leaf in range(len(self.top)):
+                self.top[leaf] = place[self.top[leaf]]
+                self._rows(leaf, np.flatnonzero(self.top[leaf] >= 0))
+        self.starts = [np.searchsorted(top, np.arange(len(self.tops) + 1)) for top in self.top]
+        return kept
+
+    def _rows(self, leaf: int, kept: Ints) -> None:
+        if len(kept) == len(self.top[leaf]):
+            return
+        self.boxes[leaf], self.top[leaf] = self.boxes[leaf].take(kept), self.top[leaf][kept]
+        self.columns[leaf] = self.columns[leaf][kept]
+        self.occupancy[leaf] = self.occupancy[leaf][kept]
+        self.fresh[leaf] = self.fresh[leaf][kept]
+
+    def replace(self, leaf: int, which: Ints, boxes: Boxes) -> None:
+        """Put other boxes in the place of some rows."""
+        old = self.boxes[leaf]
+        if len(which) == len(old):
+            self.boxes[leaf] = boxes
+            return
+        low, high = old.low.copy(), old.high.copy()
+        low[which], high[which] = boxes.low, boxes.high
+        self.boxes[leaf] = Boxes(old.structure, low, high)
+
+
 def least(values: Floats, starts: Ints) -> Floats:
     """Least of each segment of rows, (R, n) and (T + 1,) -> (T, n); every segment has a row."""
     return np.minimum.reduceat(values, starts[:-1], axis=0)
 
 
-def most(values: Ints, starts: Ints) -> Ints:
+def most(values: Floats, starts: Ints) -> Floats:
     """Greatest of each segment of rows."""
     return np.maximum.reduceat(values, starts[:-1], axis=0)
+
+
+def best_rows(table: Table, tops: int) -> Ints:
+    """The row of least rank of each top."""
+    order = np.lexsort((np.arange(len(table)), table.rank, table.top))
+    return order[np.searchsorted(table.top[order], np.arange(tops))]
+
+
+def ranks(table: Table, last: Mask) -> Ints:
+    """Place of each row among the rows of its top, best first, some after all others."""
+    order = np.lexsort((np.arange(len(table)), table.rank, last, table.top))
+    place = np.empty(len(table), dtype=np.int64)
+    place[order] = np.arange(len(table))
+    first = np.searchsorted(table.top, table.top)
+    return place - first

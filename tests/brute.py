@@ -1,7 +1,8 @@
 """Brute force written straight from design §5–§7, for tiny sizes. It shares no code with the engine.
 
-Everything in the declared space of a group is tried: order of ops, order trees, shared loops, tile sizes, depth of every hold, private loops, streaming granules, array configurations. The only
-short cuts: a leaf's options are listed once per context, options that are no better in any figure
+Everything in the declared space of a group is tried: order of ops, order trees, shared loops, tile
+sizes, depth of every hold, private loops, streaming granules, array configurations. The only short
+cuts: a leaf's options are listed once per context, options that are no better in any figure
 than another one are forgotten (all figures add up or take a maximum, so they can never be needed),
 and a leaf has no loop below its last hold (it would only cut finer; a property test shows for the
 cost model that finer never costs less).
@@ -440,9 +441,7 @@ def solve(
     best: tuple[Fraction, ...] | None = None
     members = tuple(graph.op(name) for name in ops)
     for order in permutations(members):
-        if any(
-            later.output in op.reads for i, op in enumerate(order) for later in order[i + 1 :]
-        ):
+        if any(later.output in op.reads for i, op in enumerate(order) for later in order[i + 1 :]):
             continue
         space = Space(graph, acc, order, tiles, recompute)
         for tree in trees(space, tuple(range(len(order))), frozenset(), True):

@@ -1,0 +1,58 @@
+"""What one pass of a search works on, and the counts of what became of its space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mmee_solver.bounds import Bounder
+from mmee_solver.incumbent import Incumbent
+from mmee_solver.program import Program
+from mmee_solver.tilings import tilings
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the search space, for the certificate.
+
+    ``trees`` and ``structures`` are the placements searched, ``tilings`` their tile sizes in all (classes
+    of equal tiles count once), ``candidates`` the same with every choice of array configurations.
+    ``bounded`` boxes of tilings were bounded, ``evaluated`` single candidates costed exactly;
+    ``pruned_capacity`` boxes cannot fit (or cost too much at their largest tiles), ``pruned_bound``
+    cannot beat the best.
+    """
+
+    trees: int = 0
+    structures: int = 0
+    tilings: int = 0
+    candidates: int = 0
+    bounded: int = 0
+    evaluated: int = 0
+    pruned_capacity: int = 0
+    pruned_bound: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Add another search's counts."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def as_dict(self) -> dict[str, int]:
+        """Counts by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True)
+class Arena:
+    """A program with its bounds under one set of tile sizes, and the best solution so far."""
+
+    program: Program
+    top: Bounder
+    leaves: tuple[Bounder, ...]
+    best: Incumbent
+    counts: Counts
+
+    @classmethod
+    def of(cls, program: Program, best: Incumbent, counts: Counts, mode: str) -> Arena:
+        """The arena for tile sizes ``integer`` or ``divisors``."""
+        encodings = [program.top, *(leaf.encoding for leaf in program.leaves)]
+        top, *leaves = [Bounder(enc, tilings(enc, mode, best.traffic_only)) for enc in encodings]
+        return cls(program, top, tuple(leaves), best, counts)
