@@ -45,7 +45,25 @@ def emit(
     """
     pieces: dict[str, Pieces] = {dim: ((size, 1),) for dim, size in graph.dims.items()}
     nest = _Emitter(graph, skeleton, tiles, leaves).place(skeleton.root, pieces, frozenset())
+    nest = _sorted_holds(nest, {name: index for index, name in enumerate(graph.tensors)})
     return Group(tuple(computes(nest)), nest, {name: array[name] for name in skeleton.ops if name in array})
+
+
+def _sorted_holds(nest: Nest, rank: Mapping[str, int]) -> Nest:
+    """The same nest with holds that follow each other in the order of the graph: they commute."""
+    items: list[Item] = []
+    for item in nest:
+        place = len(items)
+        if isinstance(item, Loop):
+            items.append(Loop(item.dim, item.tile, _sorted_holds(item.body, rank)))
+            continue
+        if isinstance(item, Hold):
+            while place and isinstance(above := items[place - 1], Hold):
+                if rank[above.tensor] <= rank[item.tensor]:
+                    break
+                place -= 1
+        items.insert(place, item)
+    return tuple(items)
 
 
 class _Emitter:

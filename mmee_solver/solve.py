@@ -15,13 +15,13 @@ from mmee_solver.enumerate import (
     Counts,
     GroupResult,
     Objective,
-    SearchOptions,
-    search_group,
+    search_program,
 )
 from mmee_solver.errors import InfeasibleError, InputError, did_you_mean
 from mmee_solver.fold import fold
 from mmee_solver.mapping import FUSION, OBJECTIVES, TILES, Mapping, Options, number
 from mmee_solver.master import Partition, choose_partition
+from mmee_solver.program import Program, group_program
 from mmee_solver.trees import legal_groups
 from mmee_solver.workload import Graph
 
@@ -103,6 +103,7 @@ class _Solver:
     counts: dict[Ops, Counts] = field(default_factory=dict)
     dropped: dict[Ops, None] = field(default_factory=dict)
     done: int = 0
+    programs: dict[Ops, Program] = field(default_factory=dict)
     cache: dict[tuple[Any, ...], tuple[Ops, GroupResult]] = field(default_factory=dict)
 
     def run(self) -> Mapping:
@@ -191,13 +192,16 @@ class _Solver:
         limit = None if cutoff is None else (*cutoff, *(Fraction(0),) * (4 - len(cutoff)))
         key = (group, objective, limit)
         if key not in self.cache:
-            search = SearchOptions(self.options.tiles, self.options.recompute)
-            result = search_group(
-                self.graph,
+            if group not in self.programs:  # edp searches a group several times over
+                recut = self.options.tiles == "divisors"
+                self.programs[group] = group_program(
+                    self.graph, self.accelerator, group, self.options.recompute, recut
+                )
+            result = search_program(
+                self.programs[group],
                 self.accelerator,
-                group,
                 objective,
-                search,
+                self.options.tiles,
                 limit,  # type: ignore[arg-type]
             )
             self.counts.setdefault(group, Counts()).add(result.counts)
