@@ -41,6 +41,7 @@ class Program:
     top: Encoding
     leaves: tuple[Leaf, ...]
     odd_bits: bool
+    exact: bool  # whether figures of single tilings are exact, not bounds
 
     @property
     def structures(self) -> int:
@@ -110,4 +111,7 @@ def group_program(
             axes[number, : len(steps)] = [step.axis for step in steps]
         leaves.append(Leaf(encoding, tuple(numbers[own[leaf]] for own in paths), axes))
     top = encode_skeletons(space, found, accelerator, twice)
-    return Program(space, len(trees), tuple(found), top, tuple(leaves), has_odd_bits(space))
+    odd = has_odd_bits(space)
+    # double-buffered statistics count once in the encoding, even where they count twice
+    exact = not odd and not (accelerator.buffer.double_buffered and space.rows)
+    return Program(space, len(trees), tuple(found), top, tuple(leaves), odd, exact)
