@@ -10,6 +10,7 @@ import brute
 import instances
 import nests
 import pytest
+import threes
 
 from mmee_solver.accelerator import Accelerator, Array, Buffer, Dram, Vector
 from mmee_solver.enumerate import Objective, SearchOptions, search_group
@@ -22,7 +23,8 @@ OBJECTIVES = ("dram", "energy", "latency", "edp")
 
 def agree(seed: int, looped: int, kinds: tuple[str, ...] = instances.KINDS, double: float = 0) -> None:
     rng = Random(seed)
-    graph = instances.graph(rng, kinds[seed % len(kinds)], looped=looped)
+    make = threes.graph if kinds[0] in threes.KINDS else instances.graph
+    graph = make(rng, kinds[seed % len(kinds)], looped=looped)
     accelerator = instances.accelerator(rng, graph)
     if rng.random() < double:
         accelerator = replace(accelerator, buffer=replace(accelerator.buffer, double_buffered=True))
@@ -69,6 +71,18 @@ def test_engine_equals_brute_force_on_three_loops(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(70_000, 70_108))
 def test_engine_equals_brute_force_on_further_kinds(seed: int) -> None:
     agree(seed, 2 + (seed % 5 == 0), instances.FURTHER_KINDS, double=0.4)
+
+
+@pytest.mark.parametrize("seed", range(90_000, 90_028))
+def test_engine_equals_brute_force_on_three_ops(seed: int) -> None:
+    agree(seed, 2, threes.KINDS[:7], double=0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(12))
+def test_engine_equals_brute_force_on_three_ops_at_length(block: int) -> None:
+    for seed in range(91_000 + 32 * block, 91_032 + 32 * block):
+        agree(seed, 2 + (seed % 8 == 0), threes.KINDS, double=0.2)
 
 
 @pytest.mark.slow

@@ -10,22 +10,26 @@ from nests import arrays, build, einsum
 
 from mmee_solver.accelerator import Accelerator, Array, Buffer, Dram, Vector
 from mmee_solver.cost import evaluate_group
-from mmee_solver.emit import emit
+from mmee_solver.emit import Chosen, emit
 from mmee_solver.execute import run_group
+from mmee_solver.layouts import Layout, Path
 from mmee_solver.nest import Compute, Group, Hold, Loop, Nest, computes
-from mmee_solver.structures import (
+from mmee_solver.program import group_program
+from mmee_solver.skeletons import (
     GRANULE,
     PRIVATE,
     SHARED,
     Axis,
-    GroupSpace,
+    Entry,
     HoldAt,
     LoopAt,
-    Structure,
-    structures,
+    Place,
+    Skeleton,
+)
+from mmee_solver.skeletons import (
+    Step as PathStep,
 )
 from mmee_solver.trace import trace
-from mmee_solver.trees import order_trees
 from mmee_solver.workload import Graph, Step
 
 ACCELERATOR = Accelerator(
@@ -38,39 +42,61 @@ def matmul() -> Graph:
     return build(spec, {"m": 6, "k": 8, "n": 5}, einsum("a", "X A", "Y"))
 
 
-def line(*entries: HoldAt | LoopAt) -> tuple[HoldAt | LoopAt, ...]:
-    return entries
+def flat(*ops: str, shared: tuple[str, ...] = (), body: tuple[str, ...] = ()) -> Skeleton:
+    """All ops in one list, below some shared loops."""
+    leaves = tuple(range(len(ops)))
+    axes = tuple(Axis(dim, SHARED) for dim in shared)
+    path = tuple(PathStep(axis, dim, leaves) for axis, dim in enumerate(shared))
+    entries = tuple(LoopAt(axis) for axis in range(len(shared)))
+    return Skeleton(ops, axes, Place(entries, body, leaves, leaves), (), (path,) * len(ops))
+
+
+def layout(skeleton: Skeleton, leaf: int, private: tuple[Axis, ...], *entries: Entry) -> Layout:
+    """Entries below the path; axes of the path come first."""
+    steps = skeleton.paths[leaf]
+    path = Path(leaf, tuple((step.dim, step.leaves) for step in steps), (), ())
+    axes = (*(Axis(step.dim, SHARED) for step in steps), *private)
+    return Layout(path, axes, (*(LoopAt(i) for i in range(len(steps))), *entries))
 
 
 # hold Y; for k: hold X; for n: for k (a granule): hold A
-PLACED = Structure(
-    ops=("a",),
-    axes=(Axis("k", PRIVATE), Axis("n", PRIVATE), Axis("k", GRANULE, outer=0)),
-    shared=(),
-    body=(),
-    leaves=(line(HoldAt("Y"), LoopAt(0), HoldAt("X"), LoopAt(1), LoopAt(2), HoldAt("A")),),
+ALONE = flat("a")
+PLACED = layout(
+    ALONE,
+    0,
+    (Axis("k", PRIVATE), Axis("n", PRIVATE), Axis("k", GRANULE, outer=0)),
+    HoldAt("Y"),
+    LoopAt(0),
+    HoldAt("X"),
+    LoopAt(1),
+    LoopAt(2),
+    HoldAt("A"),
 )
 
 
-def test_loops_and_holds_stand_where_the_structure_says() -> None:
+def nest_of(tiles: list[int]) -> Nest:
+    return emit(matmul(), ALONE, [], [Chosen(PLACED, tiles)], {}).nest
+
+
+def test_loops_and_holds_stand_where_the_layout_says() -> None:
     inner = Loop("n", 2, (Loop("k", 2, (Hold("A"), Compute("a"))),))
-    assert emit(matmul(), PLACED, [4, 2, 2], {}).nest == (Hold("Y"), Loop("k", 4, (Hold("X"), inner)))
+    assert nest_of([4, 2, 2]) == (Hold("Y"), Loop("k", 4, (Hold("X"), inner)))
 
 
 @pytest.mark.parametrize(
     ("tiles", "nest"),
     [
-        # k and n whole
-        ([8, 5, 8], (Hold("Y"), Hold("X"), Hold("A"), Compute("a"))),
+        # k and n whole; holds that follow each other stand in the order of the graph
+        ([8, 5, 8], (Hold("X"), Hold("A"), Hold("Y"), Compute("a"))),
         # a granule as large as the tile that it cuts
         ([4, 5, 4], (Hold("Y"), Loop("k", 4, (Hold("X"), Hold("A"), Compute("a"))))),
         ([4, 5, 6], (Hold("Y"), Loop("k", 4, (Hold("X"), Hold("A"), Compute("a"))))),
         # k whole above X, and cut above A
-        ([8, 5, 3], (Hold("Y"), Hold("X"), Loop("k", 3, (Hold("A"), Compute("a"))))),
+        ([8, 5, 3], (Hold("X"), Hold("Y"), Loop("k", 3, (Hold("A"), Compute("a"))))),
     ],
 )
 def test_loops_of_one_step_are_left_out(tiles: list[int], nest: Nest) -> None:
-    assert emit(matmul(), PLACED, tiles, {}).nest == nest
+    assert nest_of(tiles) == nest
 
 
 def siblings(*steps: Step) -> Graph:
@@ -79,14 +105,17 @@ def siblings(*steps: Step) -> Graph:
     return build(spec, sizes, einsum("a", "X A", "K", *steps), einsum("b", "X B", "V"))
 
 
-def twice(shared: tuple[str, ...] = (), first: int = 1) -> Structure:
+def twice(graph: Graph, tiles: list[int], shared: tuple[str, ...] = (), first: int = 1) -> Group:
     """Siblings that hold their input privately, before or after a private loop of the first."""
-    axes = (*(Axis(dim, SHARED) for dim in shared), Axis("k", PRIVATE), Axis("j", PRIVATE))
-    a, b = len(shared), len(shared) + 1
-    leaf = [HoldAt("A"), HoldAt("K"), HoldAt("X")]
-    leaf.insert(first, LoopAt(a))  # type: ignore[arg-type]
-    other = line(HoldAt("X"), LoopAt(b), HoldAt("B"), HoldAt("V"))
-    return Structure(("a", "b"), axes, tuple(LoopAt(i) for i in range(a)), (), (tuple(leaf), other))
+    skeleton = flat("a", "b", shared=shared)
+    count = len(shared)
+    entries: list[Entry] = [HoldAt("A"), HoldAt("K"), HoldAt("X")]
+    entries.insert(first, LoopAt(count))
+    one = layout(skeleton, 0, (Axis("k", PRIVATE),), *entries)
+    other = layout(skeleton, 1, (Axis("j", PRIVATE),), HoldAt("X"), LoopAt(count), HoldAt("B"), HoldAt("V"))
+    above = tiles[:count]
+    chosen = [Chosen(one, [*above, tiles[count]]), Chosen(other, [*above, tiles[count + 1]])]
+    return emit(graph, skeleton, above, chosen, {})
 
 
 def held(group: Group, graph: Graph) -> list[tuple[str, set[str]]]:
@@ -95,9 +124,9 @@ def held(group: Group, graph: Graph) -> list[tuple[str, set[str]]]:
 
 def test_a_private_hold_ends_with_its_op() -> None:
     # nothing is looped around a: without a loop of one step its X would live on until b
-    graph, tiles = siblings(), [3, 5]
-    group = emit(graph, twice(), tiles, {})
-    first = (Hold("A"), Hold("K"), Hold("X"), Compute("a"))
+    graph = siblings()
+    group = twice(graph, [3, 5])
+    first = (Hold("X"), Hold("A"), Hold("K"), Compute("a"))
     assert group.nest == (Loop("l", 6, first), Hold("X"), Hold("B"), Hold("V"), Compute("b"))
     assert held(group, graph) == [("X", {"a"}), ("X", {"b"})]
     # X, 24 elements of 2 bytes, is read twice
@@ -112,8 +141,8 @@ def test_a_private_hold_ends_with_its_op() -> None:
 def test_a_private_hold_under_a_loop_needs_no_loop_of_one_step() -> None:
     graph = siblings()
     # k by 2 above X
-    group = emit(graph, twice(first=0), [2, 5], {})
-    first = Loop("k", 2, (Hold("A"), Hold("K"), Hold("X"), Compute("a")))
+    group = twice(graph, [2, 5], first=0)
+    first = Loop("k", 2, (Hold("X"), Hold("A"), Hold("K"), Compute("a")))
     assert group.nest == (first, Hold("X"), Hold("B"), Hold("V"), Compute("b"))
     # two steps of k for a, one for b
     assert evaluate_group(graph, ACCELERATOR, group).traffic["X"] == (2 * 48 + 48, 0)
@@ -121,7 +150,7 @@ def test_a_private_hold_under_a_loop_needs_no_loop_of_one_step() -> None:
 
 def test_the_loop_of_one_step_cuts_nothing() -> None:
     graph = siblings()
-    group = emit(graph, twice(shared=("c", "l")), [3, 4, 3, 5], {})
+    group = twice(graph, [3, 4, 3, 5], shared=("c", "l"))
     (outer,) = group.nest
     assert isinstance(outer, Loop)
     (inner,) = outer.body
@@ -135,29 +164,63 @@ def test_the_loop_of_one_step_cuts_nothing() -> None:
 
 def test_the_loop_of_one_step_keeps_off_the_axis_of_a_prologue() -> None:
     graph = siblings(Step("norm", "normalize", "rmsnorm", "l", tensor="X"))
-    (first, *_) = emit(graph, twice(), [3, 5], {}).nest
+    (first, *_) = twice(graph, [3, 5]).nest
     assert isinstance(first, Loop)
-    assert (first.dim, first.tile) == ("c", 4)
+    assert first.dim != "l"
+    assert first.tile == graph.dims[first.dim]
+
+
+def test_a_hold_of_a_list_starts_with_the_first_op_that_uses_it() -> None:
+    spec = {"X": "mk", "A": "kf", "H": "mf", "B": "fn", "G": "mn", "C": "np", "Y": "mp"}
+    ops = (einsum("a", "X A", "H"), einsum("b", "H B", "G"), einsum("c", "G C", "Y"))
+    graph = build(spec, dict.fromkeys("mkfnp", 2), *ops)
+    skeleton = flat("a", "b", "c", body=("H", "G"))
+    own = (("X", "A"), ("B",), ("C", "Y"))
+    chosen = [
+        Chosen(layout(skeleton, leaf, (), *(HoldAt(name) for name in names)), [])
+        for leaf, names in enumerate(own)
+    ]
+    nest = emit(graph, skeleton, [], chosen, {}).nest
+    assert nest.index(Hold("H")) < nest.index(Compute("a")) < nest.index(Hold("G")) < nest.index(Compute("b"))
+
+
+def test_a_path_hold_stands_above_its_shared_loop() -> None:
+    graph = siblings()
+    skeleton = flat("a", "b", shared=("l",), body=("X",))
+    path = Path(0, (("l", (0, 1)),), (("A", (0,)), ("K", ())), ())
+    one = Layout(path, (Axis("l", SHARED),), (HoldAt("A"), LoopAt(0), HoldAt("K")))
+    other = layout(skeleton, 1, (), HoldAt("B"), HoldAt("V"))
+    group = emit(graph, skeleton, [2], [Chosen(one, [2]), Chosen(other, [2])], {})
+    inside = (Hold("X"), Hold("K"), Compute("a"), Hold("B"), Hold("V"), Compute("b"))
+    assert group.nest == (Hold("A"), Loop("l", 2, inside))
 
 
 # --- every structure ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(36))
+@pytest.mark.parametrize("seed", range(72))
 def test_every_structure_gives_a_nest_with_its_holds(seed: int) -> None:
     rng = Random(seed)
-    graph = instances.graph(rng, instances.KINDS[seed % len(instances.KINDS)], largest=7)
+    kinds = (*instances.KINDS, *instances.FURTHER_KINDS)
+    graph = instances.graph(rng, kinds[seed % len(kinds)], largest=7)
     names = tuple(op.name for op in graph.ops)
-    space = GroupSpace.of(graph, names)
-    placed = list(structures(space, order_trees(graph, names)))
-    for structure in rng.sample(placed, min(12, len(placed))):
-        tiles: list[int] = []
-        for axis in structure.axes:
-            most = graph.dims[axis.dim] - (axis.kind == SHARED)
-            tiles.append(rng.randint(1, min(most, tiles[axis.outer]) if axis.outer >= 0 else most))
-        group = emit(graph, structure, tiles, {})
-        assert tuple(computes(group.nest)) == structure.ops == group.ops
-        lists = [structure.shared, *structure.leaves]
-        named = [e.tensor for entries in lists for e in entries if isinstance(e, HoldAt)]
-        found = trace(graph, group.nest).holds
-        assert sorted(site.tensor for site in found) == sorted([*named, *structure.body])
+    program = group_program(graph, ACCELERATOR, names, recompute=True, recut=False)
+    for _ in range(12):
+        number = rng.randrange(len(program.skeletons))
+        skeleton = program.skeletons[number]
+        tiles = [rng.randint(1, graph.dims[axis.dim] - 1) for axis in skeleton.axes]
+        chosen = []
+        for leaf, part in enumerate(program.leaves):
+            placed = part.encoding.structures[rng.choice(list(part.layouts[number]))]
+            assert isinstance(placed, Layout)
+            own: list[int] = [tiles[step.axis] for step in skeleton.paths[leaf]]
+            for axis in placed.axes[len(own) :]:
+                most = own[axis.outer] if axis.outer >= 0 else graph.dims[axis.dim]
+                own.append(rng.randint(1, most))
+            chosen.append(Chosen(placed, own))
+        group = emit(graph, skeleton, tiles, chosen, {})
+        assert tuple(computes(group.nest)) == group.ops
+        assert sorted(group.ops) == sorted(names)
+        named = [e.tensor for c in chosen for e in c.layout.entries if isinstance(e, HoldAt)]
+        named += [site.tensor for site in skeleton.sites]
+        assert sorted(site.tensor for site in trace(graph, group.nest).holds) == sorted(named)

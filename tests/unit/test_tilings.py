@@ -12,8 +12,9 @@ import pytest
 from nests import build, cut, einsum
 
 from mmee_solver.accelerator import Accelerator, Array, Buffer, Dram, Vector
-from mmee_solver.encode import Encoding, encode
-from mmee_solver.structures import GRANULE, GroupSpace, structures
+from mmee_solver.encode import Encoding
+from mmee_solver.program import group_program
+from mmee_solver.skeletons import GRANULE, SHARED
 from mmee_solver.tilings import (
     Tilings,
     divisors,
@@ -24,7 +25,6 @@ from mmee_solver.tilings import (
     tilings,
     undominated_tiles,
 )
-from mmee_solver.trees import order_trees
 
 ACCELERATOR = Accelerator(
     "small", 1e9, Dram(8e9, 1, 1), Buffer(1 << 20, 1, 1), Array(2, ((2, 4),), 1, 1), Vector(1, 1)
@@ -110,9 +110,7 @@ def test_least_passes_of_a_range_by_hand() -> None:
 
 def encoding(sizes: dict[str, int], accelerator: Accelerator = ACCELERATOR) -> Encoding:
     graph = build({"X": "mk", "A": "kn", "Y": "mn"}, sizes, einsum("a", "X A", "Y"))
-    space = GroupSpace.of(graph, ["a"])
-    (tree,) = order_trees(graph, ["a"])
-    return encode(space, list(structures(space, [tree], recut=True)), accelerator)
+    return group_program(graph, accelerator, ["a"], recompute=True, recut=True).leaves[0].encoding
 
 
 def listed(sizes: Tilings, number: int) -> list[int]:
@@ -164,14 +162,30 @@ def test_lists_for_traffic_alone() -> None:
 
 @pytest.mark.parametrize("mode", ["integer", "divisors"])
 @pytest.mark.parametrize("traffic_only", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_shared_dim_has_one_list_in_all_encodings(mode: str, traffic_only: bool, seed: int) -> None:
+    rng = Random(seed)
+    graph = instances.graph(rng, instances.KINDS[seed], largest=30, looped=4)
+    names = [op.name for op in graph.ops]
+    program = group_program(graph, ACCELERATOR, names, recompute=True, recut=mode == "divisors")
+    lists: dict[str, set[tuple[int, ...]]] = {}
+    for found in (program.top, *(leaf.encoding for leaf in program.leaves)):
+        sizes = tilings(found, mode, traffic_only)
+        for s, structure in enumerate(found.structures):
+            for a, axis in enumerate(structure.axes):
+                if axis.kind == SHARED:
+                    lists.setdefault(axis.dim, set()).add(tuple(listed(sizes, int(sizes.number[s, a]))))
+    assert all(len(found) == 1 for found in lists.values())
+
+
+@pytest.mark.parametrize("mode", ["integer", "divisors"])
+@pytest.mark.parametrize("traffic_only", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_floor_and_ceil_find_neighbours(mode: str, traffic_only: bool, seed: int) -> None:
     rng = Random(seed)
     graph = instances.graph(rng, rng.choice(["matmul", "vector", "batched"]), largest=9)
     graph = replace(graph, dims={dim: rng.randint(1, 40) for dim in graph.dims})
-    space = GroupSpace.of(graph, ["a"])
-    placed = list(structures(space, order_trees(graph, ["a"])))
-    found = encode(space, placed, ACCELERATOR)
+    found = group_program(graph, ACCELERATOR, ["a"], recompute=True, recut=False).leaves[0].encoding
     sizes = tilings(found, mode, traffic_only)
     for number in range(len(sizes.length)):
         known = listed(sizes, number)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import permutations
 
 import pytest
 from nests import SOFTMAX, build, einsum, pointwise
 
-from mmee_solver.trees import OrderTree, legal_groups, order_trees
+from mmee_solver.trees import Node, OrderTree, legal_groups, order_trees
 from mmee_solver.workload import Graph, Op, Step
 
 
@@ -16,7 +17,8 @@ def shared(graph: Graph, *, recompute: bool = True, ops: str = "a b") -> list[st
     names = tuple(ops.split())
     trees = order_trees(graph, names, recompute)
     assert all(tree.ops == names for tree in trees)
-    return ["".join(tree.shared) for tree in trees]
+    assert all(tree.root.children == (0, 1) for tree in trees)
+    return ["".join(tree.root.loops) for tree in trees]
 
 
 def selections(dims: str, ahead: str = "") -> set[str]:
@@ -49,7 +51,7 @@ def siblings() -> Graph:
 
 
 def test_one_op_is_a_leaf() -> None:
-    assert order_trees(ffn(), ("a",)) == (OrderTree(("a",), ()),)
+    assert order_trees(ffn(), ("a",)) == (OrderTree(("a",), Node((), (0,))),)
 
 
 def test_trees_of_two_matmuls() -> None:
@@ -120,6 +122,118 @@ def test_the_axis_of_an_input_may_be_shared() -> None:
     spec = {"X": "le", "A": "ek", "K": "lk", "B": "ej", "V": "lj"}
     ops = (einsum("a", "X A", "K", norm), einsum("b", "X B", "V", norm))
     assert set(shared(build(spec, dict.fromkeys("lekj", 3), *ops))) == selections("le")
+
+
+# --- trees of three ops ------------------------------------------------------------------------------
+
+
+def chain(outputs: tuple[str, ...] = (), **sizes: int) -> Graph:
+    spec = {"X": "mk", "A": "kf", "H": "mf", "B": "fn", "G": "mn", "C": "np", "Y": "mp"}
+    every = {"m": 4, "k": 3, "f": 4, "n": 5, "p": 2} | sizes
+    ops = (einsum("a", "X A", "H"), einsum("b", "H B", "G"), einsum("c", "G C", "Y"))
+    return build(spec, every, *ops, outputs=outputs)
+
+
+def projections() -> Graph:
+    spec = {"X": "le", "A": "ek", "K": "lk", "B": "ej", "V": "lj", "C": "ei", "Q": "li"}
+    ops = (einsum("a", "X A", "K"), einsum("b", "X B", "V"), einsum("c", "X C", "Q"))
+    return build(spec, dict.fromkeys("lekji", 3), *ops)
+
+
+def drawn(node: Node, names: Sequence[str]) -> str:
+    """A tree as text: m(a b) is a loop over m around a and b."""
+    parts = [names[c] if isinstance(c, int) else drawn(c, names) for c in node.children]
+    return "".join(node.loops) + "(" + " ".join(parts) + ")"
+
+
+def drawings(graph: Graph, *, recompute: bool = True) -> list[str]:
+    trees = order_trees(graph, [op.name for op in graph.ops], recompute)
+    return [drawn(tree.root, tree.ops) for tree in trees]
+
+
+def test_without_anything_to_loop_only_the_root_remains() -> None:
+    # an inner node has a loop; all sizes are 1
+    assert drawings(chain(m=1, k=1, f=1, n=1, p=1)) == ["(a b c)"]
+
+
+def test_trees_of_a_chain_that_shares_one_dim() -> None:
+    # m alone can be looped, by the root, by a node over two ops, or not at all
+    found = drawings(chain(k=1, f=1, n=1, p=1))
+    assert sorted(found) == sorted(["(a b c)", "m(a b c)", "(m(a b) c)", "(a m(b c))"])
+
+
+def test_trees_of_a_chain_without_recomputation() -> None:
+    # above all: m and nothing else, for n is summed by c, but a lacks it; above a and b: m and f, for
+    # b sums f and c is outside; above b and c: m and n. Below a root that loops m: f or n only
+    two = 2 + 2  # ordered selections of two dims with at least one loop
+    below_root = 1 + 2 * two
+    below_m = 1 + 2 * 1
+    assert len(drawings(chain(), recompute=False)) == below_root + below_m
+
+
+def test_siblings_stand_in_every_order() -> None:
+    graph = projections()
+    roots = [tree.root for tree in order_trees(graph, ("a", "b", "c"))]
+    flat = {
+        root.children for root in roots if not root.loops and all(isinstance(c, int) for c in root.children)
+    }
+    assert flat == set(permutations(range(3)))
+    # of two children that do not depend on each other, one order is enough
+    pairs = {root.children for root in roots if len(root.children) == 2 and not root.loops}
+    assert all(_first(children[0]) < _first(children[1]) for children in pairs)
+
+
+def _first(child: Node | int) -> int:
+    return child if isinstance(child, int) else min(child.leaves)
+
+
+@pytest.mark.parametrize("graph", [chain(), chain(outputs=("H", "Y")), projections()])
+@pytest.mark.parametrize("recompute", [True, False])
+def test_every_tree_is_legal_and_listed_once(graph: Graph, recompute: bool) -> None:
+    names = [op.name for op in graph.ops]
+    trees = order_trees(graph, names, recompute)
+    assert len(set(trees)) == len(trees)
+    for tree in trees:
+        assert sorted(tree.root.leaves) == [0, 1, 2]
+        order = [tree.ops[leaf] for leaf in tree.root.leaves]
+        assert all(
+            order.index(maker) < order.index(op.name)
+            for op in graph.ops
+            for tensor in op.reads
+            if (maker := graph.producer(tensor)) is not None
+        )
+        check(graph, tree.root, tree.ops, frozenset(), recompute, root=True)
+
+
+def check(
+    graph: Graph, node: Node, names: Sequence[str], above: frozenset[str], recompute: bool, root: bool = False
+) -> None:
+    assert len(node.children) >= 2
+    assert root or node.loops
+    assert not above & set(node.loops)
+    assert len(set(node.loops)) == len(node.loops)
+    ops = [graph.op(names[leaf]) for leaf in node.leaves]
+    for dim in node.loops:
+        assert graph.dims[dim] > 1
+        assert any(dim in graph.op_dims(op) for op in ops)
+        for op in ops:
+            read = any(op.output in other.reads for other in ops)
+            assert not (read and dim in graph.reduction_dims(op))
+            outside = not graph.consumers(op.output) or op.output in graph.outputs
+            assert dim in graph.op_dims(op) or (recompute and not outside)
+    for child in node.children:
+        if not isinstance(child, int):
+            check(graph, child, names, above | set(node.loops), recompute)
+
+
+def test_an_axis_is_not_looped_where_a_reader_outside_would_see_parts_of_rows() -> None:
+    # b and c read the softmax of a; a node over a and b alone must not step its axis l
+    spec = {"Q": "ik", "K": "lk", "P": "il", "V": "lj", "O": "ij", "W": "ln", "Z": "in"}
+    sizes = {"i": 3, "k": 2, "l": 4, "j": 2, "n": 2}
+    ops = (einsum("a", "Q K", "P", SOFTMAX), einsum("b", "P V", "O"), einsum("c", "P W", "Z"))
+    found = drawings(build(spec, sizes, *ops), recompute=False)
+    assert "l(a b c)" in found
+    assert not [tree for tree in found if "l(a b)" in tree or "l(a c)" in tree]
 
 
 # --- legal groups ------------------------------------------------------------------------------------
