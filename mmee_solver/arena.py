@@ -54,5 +54,6 @@ class Arena:
     def of(cls, program: Program, best: Incumbent, counts: Counts, mode: str) -> Arena:
         """The arena for tile sizes ``integer`` or ``divisors``."""
         encodings = [program.top, *(leaf.encoding for leaf in program.leaves)]
-        top, *leaves = [Bounder(enc, tilings(enc, mode, best.traffic_only)) for enc in encodings]
+        mixes = best.mixes()
+        top, *leaves = [Bounder(enc, tilings(enc, mode, best.traffic_only), mixes) for enc in encodings]
         return cls(program, top, tuple(leaves), best, counts)

@@ -6,6 +6,8 @@ at the corner that favours it. For a box of a single tiling the bound is the til
 
 Five figures add up over leaves and what they share; they are the columns of every table here:
 DRAM bits, energy in weight units, array cycles, vector operations, buffer bits that ops access.
+*Mixes* of them, weighted sums, may follow as further columns. They add up as well, and the least of a
+sum says more than the sum of the least where one figure is had at the cost of another.
 """
 
 from __future__ import annotations
@@ -114,8 +116,10 @@ class View:
 class Bounder:
     """Evaluates boxes of one encoding under one accelerator and one set of tilings."""
 
-    def __init__(self, encoding: Encoding, tilings: Tilings) -> None:
+    def __init__(self, encoding: Encoding, tilings: Tilings, mixes: Floats | None = None) -> None:
         self.encoding, self.tilings = encoding, tilings
+        # (COLUMNS, n) weights of the figures in each mix
+        self.mixes = np.zeros((COLUMNS, 0)) if mixes is None else mixes
         weights = encoding.weights
         self.form_weights = np.zeros(FORMS)
         self.form_weights[READ] = weights.read_bit
@@ -131,7 +135,15 @@ class Bounder:
         table = encoding.table
         self.active = np.arange(len(table.configs)) if table else np.zeros(1, dtype=np.int64)
         self.uncut = self._op(self._uncut_log(), np.ones(1))[0] if len(encoding.op_sizes) else None
-        self.least = np.zeros(COLUMNS) if self.uncut is None else self.uncut.min(axis=0)
+        self.least = np.zeros(self.width) if self.uncut is None else self.uncut.min(axis=0)
+
+    @property
+    def width(self) -> int:
+        """Columns and mixes in all."""
+        return COLUMNS + int(self.mixes.shape[1])
+
+    def _mixed(self, columns: Floats) -> Floats:
+        return np.concatenate([columns, columns @ self.mixes], axis=-1) if self.mixes.size else columns
 
     def all_boxes(self) -> Boxes:
         """One box per structure: every tiling.
@@ -273,7 +285,7 @@ class Bounder:
         return np.asarray(enc.constants[structure] + products)
 
     def linear(self, view: View) -> tuple[Floats, Floats]:
-        """Columns that do not depend on the array configuration, (B, COLUMNS); recomputation, (B,)."""
+        """Columns that do not depend on the array configuration, (B, width); recomputation, (B,)."""
         enc, s = self.encoding, view.boxes.structure
         monomials = self._monomials(enc.step_query[s], view.steps)
         forms = self._forms(s, monomials)
@@ -282,10 +294,10 @@ class Bounder:
         columns = forms @ self.form_columns
         if enc.table is not None:
             columns[:, ENERGY] += recompute * (enc.table.macs * enc.weights.mac)
-        return columns, recompute
+        return self._mixed(columns), recompute
 
     def op(self, view: View, recompute: Floats) -> Floats:
-        """Columns of the op for each of its active array configurations, (B, n_configs, COLUMNS)."""
+        """Columns of the op for each of its active array configurations, (B, n_configs, width)."""
         passes = self._passes(view.boxes, view.low, view.high)
         return self._op(self._features(view.boxes, view.steps, passes), recompute)
 
@@ -309,7 +321,7 @@ class Bounder:
             out[:, :, CYCLES] = cycles
         out[:, :, ENERGY] = reads * weights.buffer_read_bit + writes * weights.buffer_write_bit
         out[:, :, ACCESSED] = reads + writes
-        return out * rec[:, None, None]
+        return self._mixed(out * rec[:, None, None])
 
     def _uncut(self) -> Floats:
         """Steps and passes per dim when no loop cuts it, (n_dims, 1 + n_extents)."""

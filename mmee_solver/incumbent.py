@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
 from mmee_solver.accelerator import Accelerator
-from mmee_solver.bounds import DRAM, ENERGY, Rates
+from mmee_solver.bounds import ACCESSED, COLUMNS, CYCLES, DRAM, ENERGY, VECTORS, Rates
 from mmee_solver.cost import Metrics, evaluate_group
 from mmee_solver.encode import Weights
 from mmee_solver.nest import Group
@@ -77,6 +79,32 @@ class Incumbent:
             if exact and self.metrics is not None:
                 self.floor_bits = 8.0 * float(self.metrics.dram_bytes)
 
+    def mixes(self) -> Floats:
+        """Mixes of columns that bound the value, (COLUMNS, n).
+
+        A weighted sum of energy and latency is at least the same sum of energy and the cycles of one
+        resource, whichever it is.
+        """
+        if self.objective.name != "weighted":
+            return np.zeros((COLUMNS, 0))
+        rates, energy = self.rates, float(self.objective.energy_weight / self.scale)
+        latency = float(self.objective.latency_weight)
+        found = []
+        for column, cycles in (
+            (CYCLES, 1.0),
+            (VECTORS, 1 / rates.lanes),
+            (DRAM, rates.dram_cycles / 8),
+            (ACCESSED, rates.buffer_cycles / 8),
+        ):
+            if cycles:
+                mix = np.zeros(COLUMNS)
+                mix[ENERGY] = energy
+                mix[column] += latency * cycles
+                if column == ACCESSED:
+                    mix[DRAM] += latency * cycles
+                found.append(mix)
+        return np.array(found).T
+
     def keys(self, columns: Floats, peak: Floats) -> tuple[Floats, ...]:
         """Keys of sums of columns. What a bound lacks of the proved least traffic is moved in any case."""
         if self.floor_bits:
@@ -88,7 +116,10 @@ class Incumbent:
         if self.traffic_only:
             zero = np.zeros_like(figures.dram)
             return figures.dram, zero, zero, zero
-        return self.objective.columns(figures, self.scale)
+        keys = self.objective.columns(figures, self.scale)
+        if columns.shape[-1] > COLUMNS:
+            keys = (np.maximum(keys[0], columns[..., COLUMNS:].max(axis=-1)), *keys[1:])
+        return keys
 
     def tolerance(self) -> float:
         """Relative difference that float64 may owe to rounding: none as long as figures are below 2⁵²."""
@@ -116,9 +147,24 @@ class Incumbent:
         if self.objective.rounding:
             no_better = (above[1] | equal[1]) & (above[2] | equal[2])
             dominated = no_better & (above[1] | above[2] | (last >= self.limit[3]))
+            close = equal[0] & ~dominated
+            if tolerance == 0.0 and close.any():
+                dominated[close] = self._exactly_worse(keys[1][close], keys[2][close], last[close])
             return np.asarray(above[0] | (equal[0] & dominated))
         tied = equal[2] & (last >= self.limit[3])
         return np.asarray(above[0] | (equal[0] & (above[1] | (equal[1] & (above[2] | tied)))))
+
+    def _exactly_worse(self, energy: Floats, latency: Floats, peak: Floats) -> Mask:
+        """The same comparison in exact numbers, for whole energies and latencies that are bounds."""
+        assert self.key is not None
+        pairs, which = np.unique(np.stack([energy, latency], axis=1), axis=0, return_inverse=True)
+        order = []
+        for one, cycles in pairs:
+            part = Fraction(int(one), self.scale), Fraction(int(cycles))
+            found = self.objective.order(Fraction(0), *part, Fraction(0))[:3]
+            order.append((found > self.key[:3]) - (found < self.key[:3]))
+        sign = np.array(order)[which.reshape(-1)]
+        return np.asarray((sign > 0) | ((sign == 0) & (peak >= float(self.key[3]))))
 
     def bytes(self, keys: tuple[Floats, ...]) -> Floats:
         """Bytes that a better solution of each top may occupy.

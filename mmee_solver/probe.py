@@ -27,7 +27,8 @@ def probe(arena: Arena, state: State, count: int = 32) -> None:
     tops = Boxes.joined([grown, aligned])
     rows = [Boxes.joined([one, other]) for one, other in zip(leaves, others, strict=True)]
     every = np.arange(len(tops))
-    draft = Draft.of(tops, np.full(len(tops), arena.best.capacity), rows, [every] * len(rows))
+    capacity = np.full(len(tops), arena.best.capacity)
+    draft = Draft.of(tops, capacity, rows, [every] * len(rows), arena.top.width)
     fit(arena, draft)
     found = bound(arena, draft)
     if len(found):

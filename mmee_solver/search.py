@@ -15,10 +15,13 @@ from mmee_solver.arena import Arena, Counts
 from mmee_solver.incumbent import Incumbent
 from mmee_solver.probe import probe
 from mmee_solver.program import Program
-from mmee_solver.settle import settle
+from mmee_solver.settle import joinable, settle
 from mmee_solver.split import ROWS, divide
 from mmee_solver.tables import Draft, State
 from mmee_solver.tighten import bound, drop_configurations, fit
+
+FEW_TOPS = 16  # tops for which joint choices of rows are compared whole
+EVERY = 6  # rounds between two such comparisons
 
 
 def search(program: Program, best: Incumbent, counts: Counts, mode: str) -> None:
@@ -63,7 +66,11 @@ def _run(arena: Arena) -> None:
         sizes = sum(np.diff(table.starts(len(state))) for table in state.tables)
         count = max(1, int(np.searchsorted(np.cumsum(np.asarray(sizes)[order]), ROWS)))
         chosen, rest = np.sort(order[:count]), np.sort(order[count:])
-        children = _evaluate(arena, divide(arena, state.take(chosen)))
+        parents = state.take(chosen)
+        if not best.traffic_only and len(parents) <= FEW_TOPS and rounds % EVERY == 0:
+            parents = joinable(arena, parents)
+            arena.counts.pruned_bound += len(chosen) - len(parents)
+        children = _evaluate(arena, divide(arena, parents)) if len(parents) else parents
         state = State.joined([state.take(rest), children])
         keep = np.flatnonzero(~best.hopeless(state.keys))
         if len(keep) < len(state):
@@ -78,7 +85,7 @@ def _everything(arena: Arena) -> Draft:
     for leaf, bounder in zip(arena.program.leaves, arena.leaves, strict=True):
         top.append(np.repeat(np.arange(len(tops)), [len(found) for found in leaf.layouts]))
         boxes.append(bounder.all_boxes().take(np.concatenate(leaf.layouts)))
-    return Draft.of(tops, np.full(len(tops), arena.best.capacity), boxes, top)
+    return Draft.of(tops, np.full(len(tops), arena.best.capacity), boxes, top, arena.top.width)
 
 
 def _count(arena: Arena) -> None:

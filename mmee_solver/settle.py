@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmee_solver.arena import Arena
-from mmee_solver.bounds import COLUMNS, Bounder, Boxes
+from mmee_solver.bounds import Bounder, Boxes
 from mmee_solver.emit import Chosen, emit
 from mmee_solver.layouts import Layout
-from mmee_solver.tables import Floats, Ints, State
+from mmee_solver.tables import Floats, Ints, Mask, State
 
 CHOICES = 1 << 18  # joint choices of leaves looked at together: bounds the memory
 
@@ -43,46 +43,108 @@ def settle(arena: Arena, state: State) -> None:
         _settle_one(arena, state.tops.take(np.array([index])), state, rows)
 
 
+def joinable(arena: Arena, state: State) -> State:
+    """Drop rows (and tops left without) of which no joint choice with other rows can be better.
+
+    Leaf by leaf, energy may be least in one row and cycles in another. Choices are compared whole here,
+    with the least figures of every row's box: what is hopeless then is hopeless.
+    """
+    starts = [table.starts(len(state)) for table in state.tables]
+    kept = [np.zeros(len(table), dtype=np.bool_) for table in state.tables]
+    for index in range(len(state)):
+        top = state.tops.take(np.array([index]))
+        rows = [np.arange(*s[index : index + 2]) for s in starts]
+        options = [_options(arena, state, leaf, mine) for leaf, mine in enumerate(rows)]
+        for leaf, mine in enumerate(options):
+            others = [part if n != leaf else _least_of(mine) for n, part in enumerate(options)]
+            joined = _joined(arena, top, others, bounds=True)
+            if joined is None:
+                break  # no joint choice at all
+            _, columns, occupied, _ = joined
+            able = _able(arena, mine, columns - _least_of(mine).columns, occupied)
+            kept[leaf][mine.row[able]] = True
+    every = np.ones(len(state), dtype=np.bool_)
+    for mask, table in zip(kept, state.tables, strict=True):
+        every &= np.bincount(table.top[mask], minlength=len(state)) > 0
+    tables = [table.take(np.flatnonzero(mask)) for table, mask in zip(state.tables, kept, strict=True)]
+    return State(state.tops, state.keys, tuple(tables)).take(np.flatnonzero(every))
+
+
+def _least_of(options: Options) -> Options:
+    """One option that stands for all: least columns, least bytes."""
+    zero = np.zeros(1, dtype=np.int64)
+    columns, occupancy = options.columns.min(axis=0), options.occupancy.min(axis=0)
+    return Options(columns[None, :], occupancy[None, :], zero, zero)
+
+
+def _able(arena: Arena, options: Options, columns: Floats, occupied: Floats) -> Mask:
+    """Options that make, with one of some choices of the other leaves, something that is not hopeless."""
+    found = np.zeros(len(options), dtype=np.bool_)
+    step = max(1, CHOICES // len(columns))
+    for start in range(0, len(options), step):
+        part = slice(start, start + step)
+        sums = options.columns[part, None, :] + columns[None, :, :]
+        peak = np.broadcast_to(occupied.max(axis=1), sums.shape[:2])
+        found[part] = (~arena.best.hopeless(arena.best.keys(sums, peak))).any(axis=1)
+    return found
+
+
 def _settle_one(arena: Arena, top: Boxes, state: State, rows: list[Ints]) -> None:
     """Choose a row and a configuration per leaf: joint choices, exactly, as long as they can be best."""
     best = arena.best
-    columns = arena.top.linear(arena.top.view(top))[0]
-    occupied = arena.top.occupancy(top.structure, arena.top.lowest(top))
     options = [_options(arena, state, leaf, mine) for leaf, mine in enumerate(rows)]
     if not np.isfinite(best.limit[0]):
         _try_first(arena, top, state, options)
+    joined = _joined(arena, top, options, bounds=False)
+    if joined is None:
+        return
+    left, columns, occupied, picks = joined
+    keys = best.keys(columns, occupied.max(axis=1))
+    order = np.lexsort(keys[::-1])
+    while len(order := order[~best.hopeless(tuple(key[order] for key in keys))]):
+        _cost(arena, top, state, left, picks[order[0]])
+        order = order[1:]
+
+
+def _joined(
+    arena: Arena, top: Boxes, options: list[Options], bounds: bool
+) -> tuple[list[Options], Floats, Floats, Ints] | None:
+    """Joint choices that are not hopeless: options left, columns, bytes, and the option of every leaf.
+
+    With ``bounds``, options stand for all tilings in their boxes.
+    """
+    best, width = arena.best, arena.top.width
+    columns = arena.top.linear(arena.top.view(top))[0]
+    occupied = arena.top.occupancy(top.structure, arena.top.lowest(top))
+    options = list(options)
     for leaf, mine in enumerate(options):
-        rest = columns[0] + sum((o.columns.min(axis=0) for o in options), np.zeros(COLUMNS))
+        rest = columns[0] + sum((o.columns.min(axis=0) for o in options), np.zeros(width))
         rest = rest - mine.columns.min(axis=0)
         keys = best.keys(rest + mine.columns, np.zeros(len(mine)))
-        options[leaf] = _undominated(arena, mine.take(np.flatnonzero(~best.hopeless(keys))))
+        left = mine.take(np.flatnonzero(~best.hopeless(keys)))
+        options[leaf] = _undominated(left) if bounds or arena.program.exact else left
         if not len(options[leaf]):
-            return
+            return None
     later = [(o.columns.min(axis=0), o.occupancy.min(axis=0)) for o in options]
     picks = np.zeros((1, 0), dtype=np.int64)
     for leaf, mine in enumerate(options):
-        rest = sum((part[0] for part in later[leaf + 1 :]), np.zeros(COLUMNS))
+        rest = sum((part[0] for part in later[leaf + 1 :]), np.zeros(width))
         room = sum((part[1] for part in later[leaf + 1 :]), np.zeros(len(options)))
         step = max(1, CHOICES // len(mine))
         found = []
         for start in range(0, len(columns), step):
             part = slice(start, start + step)
-            sums = (columns[part, None, :] + mine.columns[None, :, :]).reshape(-1, COLUMNS)
+            sums = (columns[part, None, :] + mine.columns[None, :, :]).reshape(-1, width)
             used = (occupied[part, None, :] + mine.occupancy[None, :, :]).reshape(-1, len(options))
             peak = (used + room).max(axis=1)
-            ok = ~best.hopeless(best.keys(sums + rest, peak)) & (peak <= best.capacity)
-            kept = np.flatnonzero(ok)
-            left, right = np.divmod(kept, len(mine))
-            chosen = np.concatenate([picks[start + left], right[:, None]], axis=1)
-            found.append((sums[kept], used[kept], chosen))
+            fits = peak <= best.capacity * (1 + 1e-12)
+            kept = np.flatnonzero(~best.hopeless(best.keys(sums + rest, peak)) & fits)
+            before, chosen = np.divmod(kept, len(mine))
+            found.append((sums[kept], used[kept], np.column_stack([picks[start + before], chosen])))
         columns, occupied, picks = (np.concatenate(parts) for parts in zip(*found, strict=True))
         if not len(columns):
-            return
-    keys = best.keys(columns, occupied.max(axis=1))
-    order = np.lexsort(keys[::-1])
-    while len(order := order[~best.hopeless(tuple(key[order] for key in keys))]):
-        _cost(arena, top, state, options, picks[order[0]])
-        order = order[1:]
+            return None
+    return options, columns, occupied, picks
 
 
 def _options(arena: Arena, state: State, leaf: int, rows: Ints) -> Options:
@@ -97,7 +159,7 @@ def _options(arena: Arena, state: State, leaf: int, rows: Ints) -> Options:
         each = each + bounder.op(view, recompute)
     configs = each.shape[1]
     return Options(
-        each.reshape(-1, COLUMNS),
+        each.reshape(-1, arena.top.width),
         np.repeat(occupancy, configs, axis=0),
         np.repeat(rows, configs),
         np.tile(np.arange(configs), len(rows)),
@@ -113,13 +175,13 @@ def _try_first(arena: Arena, top: Boxes, state: State, options: list[Options]) -
     _cost(arena, top, state, options, np.array(picks))
 
 
-def _undominated(arena: Arena, options: Options) -> Options:
+def _undominated(options: Options) -> Options:
     """Options that no other one beats in all columns and all bytes; of equal ones, the first.
 
-    All figures add up or take a maximum, so a beaten option is never needed, unless columns or bytes
-    are only bounds: then every option stays.
+    All figures add up or take a maximum, so a beaten option is never needed. (Where figures of single
+    tilings are only bounds, that says nothing of the tilings themselves.)
     """
-    if not arena.program.exact or len(options) < 2:
+    if len(options) < 2:
         return options
     table = np.concatenate([options.columns, options.occupancy], axis=1)
     order = np.lexsort((np.arange(len(table)), *table.T[::-1]))

@@ -45,7 +45,8 @@ def divide(arena: Arena, state: State) -> Draft:
     tops = Boxes.joined([state.tops, pieces.take(extra), state.tops.take(clash)])
     tops.low[both], tops.high[both] = pieces.low[: len(both)], pieces.high[: len(both)]
     capacity = arena.best.bytes(state.keys)
-    draft = Draft.of(tops, np.concatenate([capacity, capacity[parent], capacity[clash]]), [], [])
+    room = np.concatenate([capacity, capacity[parent], capacity[clash]])
+    draft = Draft.of(tops, room, [], [], arena.top.width)
     for number in range(len(state.tables)):
         _divide_rows(arena, state, draft, number, plan, parent, times)
     return draft

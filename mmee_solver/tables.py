@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from mmee_solver.bounds import COLUMNS, Boxes
+from mmee_solver.bounds import Boxes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -24,7 +24,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of one leaf: boxes, their tops (ascending), least columns (R, COLUMNS), least bytes (R, L)."""
+    """Rows of one leaf: boxes, their tops (ascending), least columns (R, width), least bytes (R, L)."""
 
     boxes: Boxes
     top: Ints
@@ -130,15 +130,15 @@ class Draft:
         return len(self.tops) + sum(len(top) for top in self.top)
 
     @classmethod
-    def of(cls, tops: Boxes, capacity: Floats, boxes: list[Boxes], top: list[Ints]) -> Draft:
-        """All rows fresh."""
+    def of(cls, tops: Boxes, capacity: Floats, boxes: list[Boxes], top: list[Ints], width: int) -> Draft:
+        """All rows fresh, with ``width`` columns."""
         rows = [len(part) for part in top]
         return cls(
             tops,
             capacity,
             boxes,
             top,
-            [np.zeros((n, COLUMNS)) for n in rows],
+            [np.zeros((n, width)) for n in rows],
             [np.zeros((n, len(rows))) for n in rows],
             [np.ones(n, dtype=np.bool_) for n in rows],
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mmee_solver.arena import Arena
-from mmee_solver.bounds import COLUMNS, DRAM, ENERGY, Bounder, Boxes
+from mmee_solver.bounds import DRAM, ENERGY, Bounder, Boxes
 from mmee_solver.encode import FORMS, READ, WRITE
 from mmee_solver.objective import ROUNDING
 from mmee_solver.tables import Draft, Floats, Mask, State, Table, least
@@ -125,16 +125,15 @@ def bound(arena: Arena, draft: Draft) -> State:
 
 def _no_state(arena: Arena, like: State) -> State:
     nothing = np.zeros(0, dtype=np.int64)
-    tables = []
+    tables, leaves, width = [], len(arena.leaves), arena.top.width
     for bounder in arena.leaves:
         boxes = bounder.all_boxes().take(nothing)
-        leaves = len(arena.leaves)
-        tables.append(Table(boxes, nothing, np.zeros((0, COLUMNS)), np.zeros((0, leaves)), np.zeros(0)))
+        tables.append(Table(boxes, nothing, np.zeros((0, width)), np.zeros((0, leaves)), np.zeros(0)))
     return State(like.tops.take(nothing), tuple(key[nothing] for key in like.keys), tuple(tables))
 
 
 def _quick(arena: Arena, draft: Draft) -> Floats:
-    """Columns of tops (T, COLUMNS); of fresh rows, with the op at its least, into the draft."""
+    """Columns of tops (T, width); of fresh rows, with the op at its least, into the draft."""
     for leaf, bounder in enumerate(arena.leaves):
         which = np.flatnonzero(draft.fresh[leaf])
         columns, recompute = bounder.linear(bounder.view(draft.boxes[leaf].take(which)))

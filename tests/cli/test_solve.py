@@ -368,6 +368,7 @@ def test_as_a_module() -> None:
 def test_ctrl_c_is_still_heard_after_cp_sat_ran() -> None:
     code = (
         "import os, signal, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background job ignores it
         "from mmee_solver import load_accelerator, load_graph, solve\n"
         "solve(load_graph('matmul-64'), load_accelerator('accel1'))\n"
         "try:\n"
