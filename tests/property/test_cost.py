@@ -1,7 +1,7 @@
 """What the search takes for granted about costs: what grows, what falls, and that its bounds hold.
 
-The rules of :mod:`mmee_solver.structures`, the boxes of :mod:`mmee_solver.bounds` and the lists of
-:mod:`mmee_solver.tilings` are exact only because of these.
+The rules of :mod:`mmee_solver.skeletons` and :mod:`mmee_solver.layouts`, the boxes of
+:mod:`mmee_solver.bounds` and the lists of :mod:`mmee_solver.tilings` are exact only because of these.
 """
 
 from __future__ import annotations

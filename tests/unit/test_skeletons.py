@@ -7,7 +7,7 @@ from nests import SOFTMAX, build, einsum
 from mmee_solver.skeletons import Skeleton, skeletons
 from mmee_solver.space import GroupSpace
 from mmee_solver.trees import Node, OrderTree, order_trees
-from mmee_solver.workload import Graph
+from mmee_solver.workload import Graph, Step
 
 
 def siblings() -> Graph:
@@ -58,6 +58,39 @@ def test_a_shared_input_goes_above_loops_that_it_lacks() -> None:
     # between e, which it has, and l, which it lacks; not above e, nor below l
     found = [holds(s) for s in of(graph, Node(("e", "l"), (0, 1)))]
     assert found == [{"X": ("e", (0, 1), (0, 1))}, {}]
+
+
+def normalized(*further: Step) -> Graph:
+    """Siblings that normalize their input along e, then take further steps."""
+    norm = Step("norm", "normalize", "rmsnorm", "e", tensor="X")
+    spec = {"X": "le", "A": "ek", "K": "lk", "B": "ej", "V": "lj", "c": "e"}
+    ops = (einsum("a", "X A", "K", norm, *further), einsum("b", "X B", "V", norm, *further))
+    return build(spec, dict.fromkeys("lekj", 3), *ops)
+
+
+def test_a_shared_input_may_stay_whole_along_the_axis_of_its_rows() -> None:
+    # below e, statistics run online; above e, X is larger, but its rows are whole
+    found = [holds(s).get("X") for s in of(normalized(), Node(("e",), (0, 1)))]
+    assert found == [("", (0, 1), (0, 1)), ("e", (0, 1), (0, 1)), None]
+    # l is no axis: above l is out as ever; between l and e, or below both
+    found = [holds(s).get("X") for s in of(normalized(), Node(("l", "e"), (0, 1)))]
+    assert found == [("l", (0, 1), (0, 1)), ("le", (0, 1), (0, 1)), None]
+
+
+def test_a_shared_input_whose_rows_must_be_whole_is_not_held_below_their_axis() -> None:
+    # a bias after the statistics: they cannot wait for the end
+    bias = Step("bias", "elementwise", "add", inputs=("c",), tensor="X")
+    found = {holds(s).get("X") for s in of(normalized(bias), Node(("l", "e"), (0, 1)))}
+    assert found == {("l", (0, 1), (0, 1)), None}
+
+
+def test_a_hold_above_the_loop_of_an_inner_node_is_alive_in_that_node_alone() -> None:
+    spec = {"X": "e", "A": "elk", "K": "lk", "B": "elj", "V": "lj", "C": "lk", "D": "kl", "W": "l"}
+    ops = (einsum("a", "X A", "K"), einsum("b", "X B", "V"), einsum("c", "C D", "W"))
+    graph = build(spec, dict.fromkeys("lekj", 3), *ops)
+    # X lacks l: not in the list below it; c, outside of the node, does not meet X
+    found = {holds(s).get("X") for s in of(graph, Node((), (Node(("l",), (0, 1)), 2)))}
+    assert found == {("", (0, 1), (0, 1)), None}
 
 
 def test_a_hold_for_some_children_may_be_read_again_to_leave_room_for_others() -> None:
