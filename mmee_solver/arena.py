@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mmee_solver.bounds import Bounder
+from mmee_solver.bounds import Bounder, Boxes
 from mmee_solver.incumbent import Incumbent
 from mmee_solver.program import Program
+from mmee_solver.tables import Floats
 from mmee_solver.tilings import tilings
 
 
@@ -49,6 +50,10 @@ class Arena:
     leaves: tuple[Bounder, ...]
     best: Incumbent
     counts: Counts
+
+    def shared(self, tops: Boxes) -> Floats:
+        """Least columns of what the leaves of some tops share, (T, width)."""
+        return self.top.linear(self.top.view(tops))[0]
 
     @classmethod
     def of(cls, program: Program, best: Incumbent, counts: Counts, mode: str) -> Arena:

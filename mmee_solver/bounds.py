@@ -108,10 +108,6 @@ class View:
     high: Floats
     steps: Floats
 
-    def take(self, which: NDArray[np.generic]) -> View:
-        """A selection of boxes."""
-        return View(self.boxes.take(which), self.low[which], self.high[which], self.steps[which])
-
 
 class Bounder:
     """Evaluates boxes of one encoding under one accelerator and one set of tilings."""
@@ -245,8 +241,7 @@ class Bounder:
         low, high = self.values(boxes)
         steps = self._steps(boxes, low, high)
         costs = self._monomials(enc.step_query[s], steps) * (enc.forms[s] @ weights)
-        tiles = self._monomials(enc.tile_query[s], low) * enc.tile_bytes[s]
-        bytes_ = (enc.alive[s] * tiles[:, None, :]) @ enc.tile_query[s]
+        _, bytes_ = self.bytes(s, low)
         width = np.where(boxes.low < boxes.high, np.log(high / low), 0.0)
         return width, (np.abs(costs)[:, None, :] @ enc.step_query[s])[:, 0, :], bytes_.max(axis=1)
 
@@ -265,10 +260,10 @@ class Bounder:
         alive = enc.alive[structure] * tiles[:, None, :]
         return alive.sum(axis=2), alive @ query
 
-    def occupancy(self, structure: Ints, tile: Floats, whole_bytes: bool = False) -> Floats:
-        """Bytes of tilings during each leaf, (B, L); each tile rounded up to whole bytes if asked for."""
-        enc = self.encoding
-        tiles = self._monomials(enc.tile_query[structure], tile) * enc.tile_bytes[structure]
+    def occupancy(self, boxes: Boxes, whole_bytes: bool = False) -> Floats:
+        """Least bytes of boxes during each leaf, (B, L); each tile rounded up to whole bytes if asked for."""
+        enc, structure = self.encoding, boxes.structure
+        tiles = self._monomials(enc.tile_query[structure], self.lowest(boxes)) * enc.tile_bytes[structure]
         if whole_bytes:
             copies = 1 + enc.tile_doubled[structure]
             tiles = np.ceil(tiles / copies) * copies

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from mmee_solver.layouts import Layout
 from mmee_solver.nest import ArrayConfig, Compute, Group, Hold, Item, Loop, Nest, computes
-from mmee_solver.skeletons import Entry, HoldAt, Place, Skeleton
+from mmee_solver.skeletons import Entry, Place, Skeleton
 from mmee_solver.trace import Pieces, count_pieces, cut
+from mmee_solver.trees import leaves_of
 from mmee_solver.workload import Graph
 
 
@@ -77,7 +78,7 @@ class _Emitter:
             steps = skeleton.paths[leaf]
             waiting: list[str] = []
             for entry in chosen.layout.entries:
-                if isinstance(entry, HoldAt):
+                if isinstance(entry, Hold):
                     waiting.append(entry.tensor)
                 elif entry.axis < len(steps):
                     self.held.setdefault(steps[entry.axis].axis, []).extend(waiting)
@@ -87,10 +88,10 @@ class _Emitter:
         """A node: its loops with the holds between them around its list."""
         entries: list[Entry] = []
         for entry in node.entries:
-            if not isinstance(entry, HoldAt):
-                entries += [HoldAt(name) for name in self.held.get(entry.axis, ())]
+            if not isinstance(entry, Hold):
+                entries += [Hold(name) for name in self.held.get(entry.axis, ())]
             entries.append(entry)
-        inside = above | {self.skeleton.axes[e.axis].dim for e in node.entries if not isinstance(e, HoldAt)}
+        inside = above | {self.skeleton.axes[e.axis].dim for e in node.entries if not isinstance(e, Hold)}
         return self._wrap(entries, self._shared, pieces, lambda inner: self._list(node, inner, inside))
 
     def _shared(self, axis: int) -> tuple[str, int]:
@@ -117,13 +118,13 @@ class _Emitter:
         return tuple(items)
 
     def _names(self, child: Place | int) -> list[str]:
-        return [self.skeleton.ops[leaf] for leaf in ((child,) if isinstance(child, int) else child.leaves)]
+        return [self.skeleton.ops[leaf] for leaf in leaves_of(child)]
 
     def _leaf(self, leaf: int, pieces: dict[str, Pieces]) -> Nest:
         chosen = self.leaves[leaf]
         layout, steps = chosen.layout, len(self.skeleton.paths[leaf])
         last = max(
-            (i for i, e in enumerate(layout.entries) if not isinstance(e, HoldAt) and e.axis < steps),
+            (i for i, e in enumerate(layout.entries) if not isinstance(e, Hold) and e.axis < steps),
             default=-1,
         )
 
@@ -156,8 +157,8 @@ class _Emitter:
     ) -> Nest:
         for index, entry in enumerate(entries):
             rest = entries[index + 1 :]
-            if isinstance(entry, HoldAt):
-                return (Hold(entry.tensor), *self._wrap(rest, axis, pieces, inside))
+            if isinstance(entry, Hold):
+                return (entry, *self._wrap(rest, axis, pieces, inside))
             dim, tile = axis(entry.axis)
             inner = {**pieces, dim: cut(pieces[dim], tile)}
             if count_pieces(inner[dim]) == count_pieces(pieces[dim]):

@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 from mmee_solver.accelerator import Accelerator
 from mmee_solver.arrays import OpTable, extents, op_table, uses_array
 from mmee_solver.layouts import Given, Layout
+from mmee_solver.nest import Hold
 from mmee_solver.roles import STATISTICS_BITS, RowStep
-from mmee_solver.skeletons import GRANULE, SHARED, Axis, HoldAt, Site, Skeleton
+from mmee_solver.skeletons import GRANULE, SHARED, Axis, Site, Skeleton
 from mmee_solver.space import GroupSpace
 from mmee_solver.units import exact
 from mmee_solver.workload import Graph, Op
@@ -79,8 +80,8 @@ class Weights:
 class Encoding:
     """Skeletons, or the layouts of one leaf, in matrix form.
 
-    S structures, A axes, M and K monomials, L leaves of the group. ``ops`` has one op for layouts and
-    none for skeletons; what is said per op has a single entry or none.
+    S structures, A axes, M and K monomials, L leaves of the group, D dims of the leaf's op (none for
+    skeletons).
     """
 
     structures: tuple[Skeleton | Layout, ...]
@@ -172,8 +173,8 @@ def _layout_row(space: GroupSpace, layout: Layout, accelerator: Accelerator) -> 
     level: dict[str, int] = {}
     loops = len(path.loops)
     for place, entry in enumerate(layout.entries):
-        if isinstance(entry, HoldAt):
-            on_path = next((e.axis for e in layout.entries[place:] if not isinstance(e, HoldAt)), loops)
+        if isinstance(entry, Hold):
+            on_path = next((e.axis for e in layout.entries[place:] if not isinstance(e, Hold)), loops)
             alive = path.loops[on_path][1] if on_path < loops else (path.leaf,)
             own.append(Site(entry.tensor, dict(level), alive, (path.leaf,)))
         else:

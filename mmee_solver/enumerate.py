@@ -12,22 +12,20 @@ from mmee_solver.accelerator import Accelerator
 from mmee_solver.arena import Counts
 from mmee_solver.bounds import Bounder
 from mmee_solver.cost import Metrics
-from mmee_solver.emit import Chosen, emit
 from mmee_solver.encode import Encoding
 from mmee_solver.errors import InfeasibleError
 from mmee_solver.incumbent import Incumbent
-from mmee_solver.layouts import Layout
 from mmee_solver.nest import Group
 from mmee_solver.objective import Key, Objective
-from mmee_solver.program import Program, group_program
+from mmee_solver.program import Pick, Program, group_program
 from mmee_solver.search import search
-from mmee_solver.tilings import tilings
+from mmee_solver.tilings import front, tilings
 from mmee_solver.trace import trace
 from mmee_solver.workload import Graph
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Counts", "GroupResult", "Objective", "SearchOptions", "search_group"]
+__all__ = ["Counts", "GroupResult", "Objective", "SearchOptions", "search_group", "search_program"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ def search_group(
     options: SearchOptions | None = None,
     cutoff: Key | None = None,
 ) -> GroupResult:
-    """Find the best dataflow of one group of one or two ops, proved by exhaustion.
+    """Find the best dataflow of one group of ops, proved by exhaustion.
 
     Parameters
     ----------
@@ -121,8 +119,7 @@ def _check_feasible(program: Program, accelerator: Accelerator) -> None:
 def _least_bytes(encoding: Encoding) -> Floats:
     """Bytes of every structure during each leaf with all tiles at 1, (S, L)."""
     bounder = Bounder(encoding, tilings(encoding, "divisors", traffic_only=True))
-    every = np.arange(len(encoding.size))
-    return bounder.occupancy(every, np.ones(encoding.size.shape), whole_bytes=True)
+    return bounder.occupancy(bounder.all_boxes(), whole_bytes=True)
 
 
 def _least_peak(top: Floats, options: list[Floats]) -> tuple[int, list[int]]:
@@ -133,10 +130,8 @@ def _least_peak(top: Floats, options: list[Floats]) -> tuple[int, list[int]]:
         both = (sums[:, None, :] + rows[first][None, :, :]).reshape(-1, sums.shape[1])
         left, right = np.divmod(np.arange(len(both)), len(first))
         chosen = np.concatenate([picks[left], first[right][:, None]], axis=1)
-        kept: list[int] = []
-        for index in np.lexsort((*both.T, both.max(axis=1))):
-            if not any((both[k] <= both[index]).all() for k in kept):
-                kept.append(int(index))
+        order = np.lexsort((*both.T, both.max(axis=1)))
+        kept = order[front(both[order])]
         sums, picks = both[kept], chosen[kept]
     best = int(sums.max(axis=1).argmin())
     return int(sums[best].max()), [int(pick) for pick in picks[best]]
@@ -145,15 +140,9 @@ def _least_peak(top: Floats, options: list[Floats]) -> tuple[int, list[int]]:
 def _infeasible(
     program: Program, accelerator: Accelerator, least: int, number: int, rows: list[int]
 ) -> InfeasibleError:
-    graph, skeleton = program.space.graph, program.skeletons[number]
-    chosen, configs = [], {}
-    for leaf, row, name in zip(program.leaves, rows, skeleton.ops, strict=True):
-        layout = leaf.encoding.structures[row]
-        assert isinstance(layout, Layout)
-        chosen.append(Chosen(layout, [1] * len(layout.axes)))
-        if leaf.encoding.table is not None:
-            configs[name] = leaf.encoding.table.configs[0]
-    group = emit(graph, skeleton, [1] * len(skeleton.axes), chosen, configs)
+    graph = program.space.graph
+    ones = [1] * max(leaf.encoding.size.shape[1] for leaf in program.leaves)
+    group = program.group(number, [1] * program.top.size.shape[1], [Pick(row, ones) for row in rows])
     elements = {
         site.tensor: prod(site.tile(dim) for dim in graph.tensors[site.tensor].dims)
         for site in trace(graph, group.nest).holds
@@ -162,7 +151,9 @@ def _infeasible(
     if any(count > 1 for count in elements.values()):
         parts = [f"{n} {'element' if n == 1 else 'elements'} of {t}" for t, n in elements.items()]
         detail = _listed(parts)
-    return InfeasibleError(" + ".join(skeleton.ops), least, accelerator.buffer.capacity_bytes, detail)
+    return InfeasibleError(
+        " + ".join(op.name for op in program.space.ops), least, accelerator.buffer.capacity_bytes, detail
+    )
 
 
 def _listed(parts: list[str]) -> str:

@@ -26,7 +26,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations, product
 
-from mmee_solver.skeletons import GRANULE, PRIVATE, SHARED, Axis, Entry, HoldAt, LoopAt, Skeleton
+from mmee_solver.nest import Hold
+from mmee_solver.skeletons import GRANULE, PRIVATE, SHARED, Axis, Entry, LoopAt, Skeleton
 from mmee_solver.space import GroupSpace
 
 
@@ -133,13 +134,13 @@ def _joined(path: Path, places: Sequence[tuple[str, int]], part: _Leaf) -> Layou
     axes = [Axis(dim, SHARED) for dim, _ in path.loops]
     line: list[Entry] = []
     for number in range(len(axes)):
-        line += [HoldAt(name) for name, place in places if place == number]
+        line += [Hold(name) for name, place in places if place == number]
         line.append(LoopAt(number))
     shared = [dim for dim, _ in path.loops]
     numbers: dict[tuple[str, str], int] = {}
     for entry in part.entries:
         if isinstance(entry, str):
-            line.append(HoldAt(entry))
+            line.append(Hold(entry))
             continue
         dim, kind = entry
         outer = -1

@@ -30,9 +30,7 @@ def probe(arena: Arena, state: State, count: int = 32) -> None:
     capacity = np.full(len(tops), arena.best.capacity)
     draft = Draft.of(tops, capacity, rows, [every] * len(rows), arena.top.width)
     fit(arena, draft)
-    found = bound(arena, draft)
-    if len(found):
-        settle(arena, found)
+    settle(arena, bound(arena, draft))
 
 
 def _aligned(arena: Arena, tops: Boxes, leaves: list[Boxes]) -> tuple[Boxes, list[Boxes]]:
@@ -107,7 +105,7 @@ def _grow(arena: Arena, parts: list[Boxes], values: list[Floats], masks: list[Ma
 
 def _round_down(bounder: Bounder, boxes: Boxes) -> Boxes:
     encoding, tilings_ = bounder.encoding, bounder.tilings
-    value = bounder.values(boxes)[0]
+    value = bounder.lowest(boxes)
     size, rounded = encoding.size[boxes.structure], value.copy()
     for extent in encoding.extents:
         rounded = np.where((value >= extent) & (value < size), value - value % extent, rounded)

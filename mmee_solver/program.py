@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmee_solver.accelerator import Accelerator
+from mmee_solver.emit import Chosen, emit
 from mmee_solver.encode import Encoding, encode_layouts, encode_skeletons, has_odd_bits
 from mmee_solver.layouts import Layout, LayoutLister, Path, leaf_path
+from mmee_solver.nest import Group
 from mmee_solver.skeletons import GRANULE, SHARED, Skeleton, skeletons
 from mmee_solver.space import GroupSpace
 from mmee_solver.trees import order_trees
@@ -29,6 +31,15 @@ class Leaf:
     encoding: Encoding
     layouts: tuple[Ints, ...]
     path_axes: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """What one leaf does: numbers of its layout and array configuration, tile sizes of its axes."""
+
+    layout: int
+    tiles: Sequence[int]
+    config: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,17 @@ class Program:
                 count *= len(leaf.layouts[number])
             total += count
         return total
+
+    def group(self, number: int, tiles: Sequence[int], leaves: Sequence[Pick]) -> Group:
+        """The dataflow of a skeleton (number) with tile sizes of its axes and a pick for every leaf."""
+        skeleton, chosen, configs = self.skeletons[number], [], {}
+        for name, leaf, pick in zip(skeleton.ops, self.leaves, leaves, strict=True):
+            layout = leaf.encoding.structures[pick.layout]
+            assert isinstance(layout, Layout)
+            chosen.append(Chosen(layout, pick.tiles))
+            if leaf.encoding.table is not None:
+                configs[name] = leaf.encoding.table.configs[pick.config]
+        return emit(self.space.graph, skeleton, tiles, chosen, configs)
 
 
 def group_program(

@@ -8,9 +8,9 @@ import numpy as np
 
 from mmee_solver.arena import Arena
 from mmee_solver.bounds import Bounder, Boxes
-from mmee_solver.emit import Chosen, emit
-from mmee_solver.layouts import Layout
+from mmee_solver.program import Pick
 from mmee_solver.tables import Floats, Ints, Mask, State
+from mmee_solver.tilings import front
 
 CHOICES = 1 << 18  # joint choices of leaves looked at together: bounds the memory
 
@@ -39,8 +39,7 @@ def settle(arena: Arena, state: State) -> None:
         if arena.best.hopeless(tuple(key[[index]] for key in state.keys))[0]:
             arena.counts.pruned_bound += 1
             continue
-        rows = [np.arange(s[index], s[index + 1]) for s in starts]
-        _settle_one(arena, state.tops.take(np.array([index])), state, rows)
+        _settle_one(arena, state, *_choices(arena, state, starts, index))
 
 
 def joinable(arena: Arena, state: State) -> State:
@@ -52,9 +51,7 @@ def joinable(arena: Arena, state: State) -> State:
     starts = [table.starts(len(state)) for table in state.tables]
     kept = [np.zeros(len(table), dtype=np.bool_) for table in state.tables]
     for index in range(len(state)):
-        top = state.tops.take(np.array([index]))
-        rows = [np.arange(*s[index : index + 2]) for s in starts]
-        options = [_options(arena, state, leaf, mine) for leaf, mine in enumerate(rows)]
+        top, options = _choices(arena, state, starts, index)
         for leaf, mine in enumerate(options):
             others = [part if n != leaf else _least_of(mine) for n, part in enumerate(options)]
             joined = _joined(arena, top, others, bounds=True)
@@ -89,10 +86,9 @@ def _able(arena: Arena, options: Options, columns: Floats, occupied: Floats) -> 
     return found
 
 
-def _settle_one(arena: Arena, top: Boxes, state: State, rows: list[Ints]) -> None:
+def _settle_one(arena: Arena, state: State, top: Boxes, options: list[Options]) -> None:
     """Choose a row and a configuration per leaf: joint choices, exactly, as long as they can be best."""
     best = arena.best
-    options = [_options(arena, state, leaf, mine) for leaf, mine in enumerate(rows)]
     if not np.isfinite(best.limit[0]):
         _try_first(arena, top, state, options)
     joined = _joined(arena, top, options, bounds=False)
@@ -114,8 +110,8 @@ def _joined(
     With ``bounds``, options stand for all tilings in their boxes.
     """
     best, width = arena.best, arena.top.width
-    columns = arena.top.linear(arena.top.view(top))[0]
-    occupied = arena.top.occupancy(top.structure, arena.top.lowest(top))
+    columns = arena.shared(top)
+    occupied = arena.top.occupancy(top)
     options = list(options)
     for leaf, mine in enumerate(options):
         rest = columns[0] + sum((o.columns.min(axis=0) for o in options), np.zeros(width))
@@ -147,12 +143,19 @@ def _joined(
     return options, columns, occupied, picks
 
 
+def _choices(arena: Arena, state: State, starts: list[Ints], index: int) -> tuple[Boxes, list[Options]]:
+    """One top of a state, and what each of its leaves can choose from."""
+    rows = [np.arange(*s[index : index + 2]) for s in starts]
+    options = [_options(arena, state, leaf, mine) for leaf, mine in enumerate(rows)]
+    return state.tops.take(np.array([index])), options
+
+
 def _options(arena: Arena, state: State, leaf: int, rows: Ints) -> Options:
     bounder, table = arena.leaves[leaf], state.tables[leaf]
     boxes = table.boxes.take(rows)
     view = bounder.view(boxes)
     # the table's bytes are a bound of a time when the boxes may have been larger
-    occupancy = bounder.occupancy(boxes.structure, view.low)
+    occupancy = bounder.occupancy(boxes)
     linear, recompute = bounder.linear(view)
     each = linear[:, None, :]
     if not arena.best.traffic_only:
@@ -185,31 +188,19 @@ def _undominated(options: Options) -> Options:
         return options
     table = np.concatenate([options.columns, options.occupancy], axis=1)
     order = np.lexsort((np.arange(len(table)), *table.T[::-1]))
-    kept: list[int] = []
-    front = np.zeros((0, table.shape[1]))
-    for index in order:
-        if not (front <= table[index]).all(axis=1).any():
-            kept.append(int(index))
-            front = np.concatenate([front, table[index : index + 1]])
-    return options.take(np.sort(np.array(kept)))
+    return options.take(np.sort(order[front(table[order])]))
 
 
 def _cost(arena: Arena, top: Boxes, state: State, options: list[Options], picks: Ints) -> None:
     """Cost one candidate exactly, and keep it if it is the best."""
-    skeleton = arena.program.skeletons[int(top.structure[0])]
-    chosen, configs = [], {}
-    for leaf, (bounder, mine, pick) in enumerate(zip(arena.leaves, options, picks, strict=True)):
-        box = state.tables[leaf].boxes.take(mine.row[[pick]])
-        layout = bounder.encoding.structures[int(box.structure[0])]
-        assert isinstance(layout, Layout)
-        chosen.append(Chosen(layout, _tiles(bounder, box, len(layout.axes))))
-        if bounder.encoding.table is not None:
-            config = bounder.encoding.table.configs[int(bounder.active[mine.config[pick]])]
-            configs[skeleton.ops[leaf]] = config
-    tiles = _tiles(arena.top, top, len(skeleton.axes))
+    leaves = []
+    for bounder, table, mine, pick in zip(arena.leaves, state.tables, options, picks, strict=True):
+        box = table.boxes.take(mine.row[[pick]])
+        config = int(bounder.active[mine.config[pick]])
+        leaves.append(Pick(int(box.structure[0]), _tiles(bounder, box), config))
     arena.counts.evaluated += 1
-    arena.best.offer(emit(arena.program.space.graph, skeleton, tiles, chosen, configs))
+    arena.best.offer(arena.program.group(int(top.structure[0]), _tiles(arena.top, top), leaves))
 
 
-def _tiles(bounder: Bounder, box: Boxes, axes: int) -> list[int]:
-    return [int(value) for value in bounder.lowest(box)[0][:axes]]
+def _tiles(bounder: Bounder, box: Boxes) -> list[int]:
+    return [int(value) for value in bounder.lowest(box)[0]]

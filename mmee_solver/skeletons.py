@@ -19,8 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from mmee_solver.nest import Hold
 from mmee_solver.space import GroupSpace
-from mmee_solver.trees import Node, OrderTree
+from mmee_solver.trees import Node, OrderTree, leaves_of
 
 SHARED, PRIVATE, GRANULE = "shared", "private", "granule"
 
@@ -35,20 +36,13 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class HoldAt:
-    """A hold in a placement."""
-
-    tensor: str
-
-
-@dataclass(frozen=True, slots=True)
 class LoopAt:
     """A loop in a placement: the index of its axis."""
 
     axis: int
 
 
-Entry = HoldAt | LoopAt
+Entry = Hold | LoopAt
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +149,8 @@ def _covers(
         outer = (*above, *node.loops[:position])
         if any(space.must_span(name, leaf) & set(outer) for leaf in inside):
             continue
+        if position == len(node.loops) and not _lowest(inside, node):
+            continue  # all users below one child: the place above its loops is the same
         everywhere = position < len(node.loops) or _lifetime(node, inside) == node.leaves
         if position and node.loops[position - 1] not in own and everywhere:
             continue  # rule 1
@@ -189,7 +185,7 @@ def _assemble(
         level = dict(level)
         for position, (axis, dim) in enumerate(zip(node.axes, node.loops, strict=True)):
             for name in held.get((node.number, position), ()):
-                entries.append(HoldAt(name))
+                entries.append(Hold(name))
                 sites.append(Site(name, dict(level), node.leaves, users_in(name, node)))
             entries.append(LoopAt(axis))
             level[dim] = axis
@@ -213,19 +209,15 @@ def _assemble(
     return Skeleton(tree.ops, axes, place, tuple(sites), ordered)
 
 
-def _below(child: _Numbered | int) -> tuple[int, ...]:
-    return (child,) if isinstance(child, int) else child.leaves
-
-
 def _lowest(users: Sequence[int], node: _Numbered) -> bool:
     """Whether a node is the lowest one over all of some leaves."""
     return set(users) <= set(node.leaves) and not any(
-        set(users) <= set(_below(child)) for child in node.children
+        set(users) <= set(leaves_of(child)) for child in node.children
     )
 
 
 def _lifetime(node: _Numbered, served: Sequence[int]) -> tuple[int, ...]:
     """Leaves of the children from the first to the last that uses a tensor held in the list."""
-    touched = [i for i, child in enumerate(node.children) if set(_below(child)) & set(served)]
+    touched = [i for i, child in enumerate(node.children) if set(leaves_of(child)) & set(served)]
     alive = node.children[touched[0] : touched[-1] + 1]
-    return tuple(leaf for child in alive for leaf in _below(child))
+    return tuple(leaf for child in alive for leaf in leaves_of(child))

@@ -128,7 +128,7 @@ def _conflicts(arena: Arena, state: State, bests: list[Ints]) -> list[Mask]:
     """
     every = np.arange(len(state))
     capacity = arena.best.bytes(state.keys) * (1 + 1e-12)
-    used = arena.top.occupancy(state.tops.structure, arena.top.lowest(state.tops))
+    used = arena.top.occupancy(state.tops)
     best = [table.occupancy[row] for table, row in zip(state.tables, bests, strict=True)]
     used = used + sum(best)
     moment = (used - capacity[:, None]).argmax(axis=1)
@@ -149,7 +149,7 @@ def _conflicts(arena: Arena, state: State, bests: list[Ints]) -> list[Mask]:
 def _cost_scale(arena: Arena, state: State) -> Floats:
     """Least energy (traffic, if nothing else counts) of each top."""
     column = DRAM if arena.best.traffic_only else ENERGY
-    own = arena.top.linear(arena.top.view(state.tops))[0][:, column]
+    own = arena.shared(state.tops)[:, column]
     parts = [least(table.columns[:, column], table.starts(len(state))) for table in state.tables]
     return np.asarray(own + sum(parts))
 

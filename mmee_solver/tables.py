@@ -30,7 +30,7 @@ class Table:
     top: Ints
     columns: Floats
     occupancy: Floats
-    rank: Floats  # (R,) order in which rows are worth looking at: the first key of the whole solution
+    rank: Floats  # (R,) order in which rows are worth looking at, by the key of the whole solution
 
     def __len__(self) -> int:
         return len(self.top)
@@ -51,7 +51,7 @@ class Table:
 
     def starts(self, tops: int) -> Ints:
         """Where the rows of each top start, and the end, (tops + 1,)."""
-        return np.searchsorted(self.top, np.arange(tops + 1))
+        return segments(self.top, tops)
 
     @staticmethod
     def joined(parts: Sequence[Table]) -> Table:
@@ -80,8 +80,7 @@ class State:
 
     def take(self, which: Ints) -> State:
         """A selection of tops in ascending order, with their rows."""
-        place = np.full(len(self.tops), -1, dtype=np.int64)
-        place[which] = np.arange(len(which))
+        place = _places(which, len(self.tops))
         tables = []
         for table in self.tables:
             top = place[table.top]
@@ -158,13 +157,12 @@ class Draft:
         kept: Ints | None = None
         if not tops_ok.all():
             kept = np.flatnonzero(tops_ok)
-            place = np.full(len(self.tops), -1, dtype=np.int64)
-            place[kept] = np.arange(len(kept))
+            place = _places(kept, len(self.tops))
             self.tops, self.capacity = self.tops.take(kept), self.capacity[kept]
             for leaf in range(len(self.top)):
                 self.top[leaf] = place[self.top[leaf]]
                 self._rows(leaf, np.flatnonzero(self.top[leaf] >= 0))
-        self.starts = [np.searchsorted(top, np.arange(len(self.tops) + 1)) for top in self.top]
+        self.starts = [segments(top, len(self.tops)) for top in self.top]
         return kept
 
     def _rows(self, leaf: int, kept: Ints) -> None:
@@ -184,6 +182,18 @@ class Draft:
         low, high = old.low.copy(), old.high.copy()
         low[which], high[which] = boxes.low, boxes.high
         self.boxes[leaf] = Boxes(old.structure, low, high)
+
+
+def segments(top: Ints, tops: int) -> Ints:
+    """Where the rows of each top start, and the end, (tops + 1,)."""
+    return np.searchsorted(top, np.arange(tops + 1))
+
+
+def _places(kept: Ints, count: int) -> Ints:
+    """New numbers of ``count`` things of which some are kept, -1 for the others."""
+    place = np.full(count, -1, dtype=np.int64)
+    place[kept] = np.arange(len(kept))
+    return place
 
 
 def least(values: Floats, starts: Ints) -> Floats:

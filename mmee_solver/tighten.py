@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mmee_solver.arena import Arena
-from mmee_solver.bounds import DRAM, ENERGY, Bounder, Boxes
+from mmee_solver.bounds import DRAM, ENERGY, Boxes
 from mmee_solver.encode import FORMS, READ, WRITE
 from mmee_solver.objective import ROUNDING
 from mmee_solver.tables import Draft, Floats, Mask, State, Table, least
@@ -37,8 +37,8 @@ def _occupied(arena: Arena, draft: Draft) -> Floats:
     for leaf, bounder in enumerate(arena.leaves):
         which = np.flatnonzero(draft.fresh[leaf])
         boxes = draft.boxes[leaf].take(which)
-        draft.occupancy[leaf][which] = bounder.occupancy(boxes.structure, bounder.lowest(boxes))
-    return arena.top.occupancy(draft.tops.structure, arena.top.lowest(draft.tops))
+        draft.occupancy[leaf][which] = bounder.occupancy(boxes)
+    return arena.top.occupancy(draft.tops)
 
 
 def _within(arena: Arena, draft: Draft) -> None:
@@ -97,39 +97,18 @@ def _nonempty(arena: Arena, draft: Draft) -> None:
 
 def bound(arena: Arena, draft: Draft) -> State:
     """Bound tops and rows by cost, cheaply first; drop what is hopeless."""
-    empty = State(draft.tops, (np.zeros(len(draft.tops)),) * 4, ())
-    if not len(draft.tops):
-        return _no_state(arena, empty)
-    for raised in (False, True):
+    own = _filter(arena, draft, _quick(arena, draft))
+    if np.isfinite(arena.best.limit[0]):
+        _raise(arena, draft, own)
         own = _filter(arena, draft, _quick(arena, draft))
-        if not len(draft.tops):
-            return _no_state(arena, empty)
-        if not raised and np.isfinite(arena.best.limit[0]):
-            _raise(arena, draft, own)
-            if not len(draft.tops):
-                return _no_state(arena, empty)
     if not arena.best.traffic_only:
         for leaf in range(len(arena.leaves)):
-            every = np.ones(len(draft.tops), dtype=np.bool_)
             ok = [np.ones(len(top), dtype=np.bool_) for top in draft.top]
             ok[leaf] = _configured(arena, draft, own, leaf)
-            kept = draft.select(every, ok)
+            kept = draft.select(np.ones(len(draft.tops), dtype=np.bool_), ok)
             own = own if kept is None else own[kept]
-            if not len(draft.tops):
-                return _no_state(arena, empty)
         _filter(arena, draft, own)
-        if not len(draft.tops):
-            return _no_state(arena, empty)
     return _state(arena, draft)
-
-
-def _no_state(arena: Arena, like: State) -> State:
-    nothing = np.zeros(0, dtype=np.int64)
-    tables, leaves, width = [], len(arena.leaves), arena.top.width
-    for bounder in arena.leaves:
-        boxes = bounder.all_boxes().take(nothing)
-        tables.append(Table(boxes, nothing, np.zeros((0, width)), np.zeros((0, leaves)), np.zeros(0)))
-    return State(like.tops.take(nothing), tuple(key[nothing] for key in like.keys), tuple(tables))
 
 
 def _quick(arena: Arena, draft: Draft) -> Floats:
@@ -140,13 +119,13 @@ def _quick(arena: Arena, draft: Draft) -> Floats:
         if not arena.best.traffic_only:
             columns += recompute[:, None] * bounder.least
         draft.columns[leaf][which] = columns
-    return arena.top.linear(arena.top.view(draft.tops))[0]
+    return arena.shared(draft.tops)
 
 
 def _totals(arena: Arena, draft: Draft, own: Floats) -> tuple[Floats, Floats]:
     """Least columns and peaks of tops with every leaf at its least."""
     columns = own + sum(least(c, s) for c, s in zip(draft.columns, draft.starts, strict=True))
-    bytes_ = arena.top.occupancy(draft.tops.structure, arena.top.lowest(draft.tops))
+    bytes_ = arena.top.occupancy(draft.tops)
     bytes_ = bytes_ + sum(least(o, s) for o, s in zip(draft.occupancy, draft.starts, strict=True))
     return columns, bytes_.max(axis=1)
 
@@ -176,16 +155,11 @@ def _raise(arena: Arena, draft: Draft, own: Floats) -> None:
         mine = least(draft.columns[leaf][:, column], draft.starts[leaf])
         which = np.flatnonzero(draft.fresh[leaf])
         boxes = draft.boxes[leaf].take(which)
-        fixed = draft.columns[leaf][which, column] - _form_part(bounder, boxes, weights)
+        fixed = draft.columns[leaf][which, column] - bounder.forms(bounder.view(boxes)) @ weights
         limits = (spare + mine)[top[which]] - fixed
         draft.replace(leaf, which, bounder.raise_low(boxes, weights, limits))
     draft.tops = arena.top.raise_low(draft.tops, weights, spare + own[:, column])
     _nonempty(arena, draft)
-
-
-def _form_part(bounder: Bounder, boxes: Boxes, weights: Floats) -> Floats:
-    """What the forms alone cost at the largest tiles."""
-    return np.asarray(bounder.forms(bounder.view(boxes)) @ weights)
 
 
 def _linear_limit(arena: Arena, draft: Draft, own: Floats) -> tuple[Floats, int, Floats]:
@@ -233,7 +207,7 @@ def _configured(arena: Arena, draft: Draft, own: Floats, leaf: int) -> Mask:
 
 
 def _state(arena: Arena, draft: Draft) -> State:
-    own = arena.top.linear(arena.top.view(draft.tops))[0]
+    own = arena.shared(draft.tops)
     total, peak = _totals(arena, draft, own)
     tables = []
     for leaf, columns in enumerate(draft.columns):
@@ -252,7 +226,7 @@ def drop_configurations(arena: Arena, state: State) -> None:
     With configuration k, an op costs at least what k costs when nothing is cut, and the rest at
     least what the best open top costs without the op.
     """
-    own = arena.top.linear(arena.top.view(state.tops))[0]
+    own = arena.shared(state.tops)
     parts = [least(table.columns, table.starts(len(state))) for table in state.tables]
     total = own + sum(parts)
     for bounder, part in zip(arena.leaves, parts, strict=True):

@@ -39,6 +39,23 @@ def step_classes(size: int) -> tuple[int, ...]:
     return tuple(sorted({-(-size // s) for s in steps}))
 
 
+def front(rows: NDArray[np.generic]) -> list[int]:
+    """Numbers of the rows that no kept row before them beats or equals in all columns.
+
+    If rows stand in such an order that none is beaten by a later one, no two of those left beat each other.
+
+    >>> front(np.array([[1, 5], [2, 4], [2, 6], [3, 1], [3, 1]]))
+    [0, 1, 3]
+    """
+    kept: list[int] = []
+    found = rows[:0]
+    for number in range(len(rows)):
+        if not (found <= rows[number]).all(axis=1).any():
+            kept.append(number)
+            found = rows[kept]
+    return kept
+
+
 @cache
 def undominated_tiles(size: int, extents: tuple[int, ...]) -> tuple[int, ...]:
     """Tiles of which no smaller one has as few steps and as few passes for every extent, ascending.
@@ -63,13 +80,8 @@ def undominated_tiles(size: int, extents: tuple[int, ...]) -> tuple[int, ...]:
     columns += [whole * -(-tile // s) + -(-rest // s) for s in extents if 1 < s < size]
     table = np.stack(columns, axis=1)
     _, first = np.unique(table, axis=0, return_index=True)
-    kept: list[int] = []
-    rows = np.zeros((0, table.shape[1]), dtype=np.int64)
-    for index in np.sort(first):
-        if not (rows <= table[index]).all(axis=1).any():
-            kept.append(int(index) + 1)
-            rows = np.concatenate([rows, table[index : index + 1]])
-    return tuple(kept)
+    first = np.sort(first)
+    return tuple(int(tile[index]) for index in first[front(table[first])])
 
 
 def steps_of(size: Floats, tile: Floats) -> Floats:

@@ -10,11 +10,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
+from typing import Protocol
 
 from ortools.sat.python import cp_model
 
 from mmee_solver.roles import Roles, RowStep, group_roles, row_steps
 from mmee_solver.workload import Graph, Op
+
+
+class Inner(Protocol):
+    """Anything that stands over leaves."""
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """The leaves below, in order."""
+        ...
+
+
+def leaves_of(child: int | Inner) -> tuple[int, ...]:
+    """The leaves of a child: itself, or those below it."""
+    return (child,) if isinstance(child, int) else child.leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +42,7 @@ class Node:
     @property
     def leaves(self) -> tuple[int, ...]:
         """The leaves below, in order."""
-        return tuple(
-            leaf for child in self.children for leaf in ((child,) if isinstance(child, int) else child.leaves)
-        )
+        return tuple(leaf for child in self.children for leaf in leaves_of(child))
 
 
 @dataclass(frozen=True, slots=True)

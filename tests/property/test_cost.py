@@ -55,8 +55,18 @@ def some(rng: Random, found: Iterator[Nest], most: int = 6) -> list[Nest]:
     return rng.sample(listed, min(most, len(listed)))
 
 
+def changes(
+    kind: str, change: Callable[[Graph, Nest, int], Iterator[Nest]], *, once: bool = False
+) -> Iterator[tuple[Graph, Metrics, Metrics]]:
+    """Random groups of a kind, with their cost before and after some single changes of the nest."""
+    for seed in range(8):
+        rng, graph, accelerator, group = draw(kind, seed, once=once)
+        before = cost(graph, accelerator, group, group.nest)
+        for nest in some(rng, variants(group.nest, partial(change, graph))):
+            yield graph, before, cost(graph, accelerator, group, nest)
+
+
 EVERY = pytest.mark.parametrize("kind", nests.KINDS)
-SEEDS = range(8)
 
 
 # --- nests -------------------------------------------------------------------------------------------
@@ -64,22 +74,17 @@ SEEDS = range(8)
 
 @EVERY
 def test_cutting_below_all_holds_never_lowers_a_cost(kind: str) -> None:
-    for seed in SEEDS:
-        rng, graph, accelerator, group = draw(kind, seed)
-        before = cost(graph, accelerator, group, group.nest)
-
-        for nest in some(rng, variants(group.nest, partial(finer, graph))):
-            after = cost(graph, accelerator, group, nest)
-            # nothing that a hold decides has changed
-            assert after.traffic == before.traffic
-            assert after.peak_buffer_bytes == before.peak_buffer_bytes
-            assert (after.macs, after.vector_ops) == (before.macs, before.vector_ops)
-            # and the arrays, with their fills, and the buffer work no less
-            assert after.array_cycles >= before.array_cycles
-            assert after.buffer_read_bytes >= before.buffer_read_bytes
-            assert after.buffer_write_bytes >= before.buffer_write_bytes
-            assert after.energy.total >= before.energy.total
-            assert after.latency_cycles >= before.latency_cycles
+    for _, before, after in changes(kind, finer):
+        # nothing that a hold decides has changed
+        assert after.traffic == before.traffic
+        assert after.peak_buffer_bytes == before.peak_buffer_bytes
+        assert (after.macs, after.vector_ops) == (before.macs, before.vector_ops)
+        # and the arrays, with their fills, and the buffer work no less
+        assert after.array_cycles >= before.array_cycles
+        assert after.buffer_read_bytes >= before.buffer_read_bytes
+        assert after.buffer_write_bytes >= before.buffer_write_bytes
+        assert after.energy.total >= before.energy.total
+        assert after.latency_cycles >= before.latency_cycles
 
 
 def finer(graph: Graph, nest: Nest, index: int) -> Iterator[Nest]:
@@ -93,20 +98,15 @@ def finer(graph: Graph, nest: Nest, index: int) -> Iterator[Nest]:
 
 @EVERY
 def test_a_larger_tile_never_raises_traffic_nor_vector_work(kind: str) -> None:
-    for seed in SEEDS:
-        rng, graph, accelerator, group = draw(kind, seed, once=True)
-        before = cost(graph, accelerator, group, group.nest)
-
-        for nest in some(rng, variants(group.nest, partial(larger, graph))):
-            after = cost(graph, accelerator, group, nest)
-            for tensor, (read, written) in before.traffic.items():
-                assert after.traffic[tensor][0] <= read
-                assert after.traffic[tensor][1] <= written
-            assert after.vector_ops <= before.vector_ops
-            assert after.macs <= before.macs
-            if not any(step.axis for op in graph.ops for step in (*op.prologue, *op.epilogue)):
-                # without online statistics, which are gone with the last cut of their axis
-                assert after.peak_buffer_bytes >= before.peak_buffer_bytes
+    for graph, before, after in changes(kind, larger, once=True):
+        for tensor, (read, written) in before.traffic.items():
+            assert after.traffic[tensor][0] <= read
+            assert after.traffic[tensor][1] <= written
+        assert after.vector_ops <= before.vector_ops
+        assert after.macs <= before.macs
+        if not any(step.axis for op in graph.ops for step in (*op.prologue, *op.epilogue)):
+            # without online statistics, which are gone with the last cut of their axis
+            assert after.peak_buffer_bytes >= before.peak_buffer_bytes
 
 
 def larger(graph: Graph, nest: Nest, index: int) -> Iterator[Nest]:
@@ -119,14 +119,10 @@ def larger(graph: Graph, nest: Nest, index: int) -> Iterator[Nest]:
 
 @EVERY
 def test_a_hold_further_in_never_lowers_traffic(kind: str) -> None:
-    for seed in SEEDS:
-        rng, graph, accelerator, group = draw(kind, seed)
-        before = cost(graph, accelerator, group, group.nest)
-        for nest in some(rng, variants(group.nest, partial(deeper, graph))):
-            after = cost(graph, accelerator, group, nest)
-            for tensor, (read, written) in before.traffic.items():
-                assert after.traffic[tensor][0] >= read
-                assert after.traffic[tensor][1] >= written
+    for _, before, after in changes(kind, deeper):
+        for tensor, (read, written) in before.traffic.items():
+            assert after.traffic[tensor][0] >= read
+            assert after.traffic[tensor][1] >= written
 
 
 def deeper(graph: Graph, nest: Nest, index: int) -> Iterator[Nest]:
@@ -147,20 +143,15 @@ def uses(graph: Graph, item: Item, tensor: str) -> bool:
 
 @EVERY
 def test_a_hold_directly_below_a_loop_that_its_tensor_lacks_may_go_up(kind: str) -> None:
-    """Rule 1 of structures: no figure grows, as the tensor was alive during the whole body anyway."""
-    for seed in SEEDS:
-        rng, graph, accelerator, group = draw(kind, seed)
-        before = cost(graph, accelerator, group, group.nest)
-
-        for nest in some(rng, variants(group.nest, partial(higher, graph))):
-            after = cost(graph, accelerator, group, nest)
-            assert after.dram_read_bytes <= before.dram_read_bytes
-            assert after.dram_write_bytes <= before.dram_write_bytes
-            assert after.peak_buffer_bytes <= before.peak_buffer_bytes
-            assert after.vector_ops <= before.vector_ops
-            assert after.array_cycles == before.array_cycles
-            assert after.energy.total <= before.energy.total
-            assert after.latency_cycles <= before.latency_cycles
+    """Rule 1 of layouts: no figure grows, as the tensor was alive during the whole body anyway."""
+    for _, before, after in changes(kind, higher):
+        assert after.dram_read_bytes <= before.dram_read_bytes
+        assert after.dram_write_bytes <= before.dram_write_bytes
+        assert after.peak_buffer_bytes <= before.peak_buffer_bytes
+        assert after.vector_ops <= before.vector_ops
+        assert after.array_cycles == before.array_cycles
+        assert after.energy.total <= before.energy.total
+        assert after.latency_cycles <= before.latency_cycles
 
 
 def higher(graph: Graph, nest: Nest, index: int) -> Iterator[Nest]:
@@ -177,14 +168,10 @@ def higher(graph: Graph, nest: Nest, index: int) -> Iterator[Nest]:
 
 @EVERY
 def test_a_loop_directly_below_a_hold_that_has_its_dim_may_go_up(kind: str) -> None:
-    """Rule 2 of structures: the tile shrinks and nothing else changes, unless the dim is a row's axis."""
-    for seed in SEEDS:
-        rng, graph, accelerator, group = draw(kind, seed)
-        before = cost(graph, accelerator, group, group.nest)
-        for nest in some(rng, variants(group.nest, partial(outwards, graph))):
-            after = cost(graph, accelerator, group, nest)
-            assert after.peak_buffer_bytes <= before.peak_buffer_bytes
-            assert replace(after, peak_buffer_bytes=0) == replace(before, peak_buffer_bytes=0)
+    """Rule 2 of layouts: the tile shrinks and nothing else changes, unless the dim is a row's axis."""
+    for _, before, after in changes(kind, outwards):
+        assert after.peak_buffer_bytes <= before.peak_buffer_bytes
+        assert replace(after, peak_buffer_bytes=0) == replace(before, peak_buffer_bytes=0)
 
 
 def outwards(graph: Graph, nest: Nest, index: int) -> Iterator[Nest]:

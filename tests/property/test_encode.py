@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from random import Random
@@ -18,9 +19,9 @@ from mmee_solver.cost import evaluate_group
 from mmee_solver.emit import Chosen, emit
 from mmee_solver.encode import READ, WRITE, Encoding
 from mmee_solver.layouts import Layout
-from mmee_solver.nest import Group
+from mmee_solver.nest import Group, Hold
 from mmee_solver.program import Program, group_program
-from mmee_solver.skeletons import GRANULE, PRIVATE, SHARED, Axis, HoldAt
+from mmee_solver.skeletons import GRANULE, PRIVATE, SHARED, Axis
 from mmee_solver.tilings import Tilings, tilings
 from mmee_solver.workload import Graph
 
@@ -86,6 +87,14 @@ class Case:
             found.append(_draw(rng, axes, bounder.encoding, bounder.tilings, layout, fixed))
         return found
 
+    def samples(self, rng: Random, count: int) -> Iterator[tuple[int, Bounder, Boxes, Boxes]]:
+        """Of one random structure, part by part: bounder, box of all tilings, some random tilings."""
+        number, layouts = self.random(rng)
+        draws = [self.positions(rng, number, layouts) for _ in range(count)]
+        each = self.boxes(number, layouts, [np.concatenate(p) for p in zip(*draws, strict=True)])
+        for part, (bounder, boxes) in enumerate(zip(self.bounders, each, strict=True)):
+            yield part, bounder, bounder.all_boxes().take(boxes.structure[:1]), boxes
+
 
 def _draw(
     rng: Random,
@@ -149,7 +158,7 @@ def test_figures_of_single_tilings_equal_the_scalar_model(seed: int) -> None:
             view = bounder.view(box)
             linear, recompute = bounder.linear(view)
             columns = columns + linear[0]
-            bytes_ = bytes_ + bounder.occupancy(box.structure, view.low)[0]
+            bytes_ = bytes_ + bounder.occupancy(box)[0]
             if part:
                 each = bounder.op(view, recompute)[0]
                 picks.append(rng.randrange(len(each)))
@@ -171,11 +180,8 @@ def test_a_box_bounds_every_tiling_in_it(seed: int) -> None:
     rng = Random(1000 + seed)
     case = Case.of(rng, KINDS[seed % len(KINDS)])
     for _ in range(6):
-        number, layouts = case.random(rng)
-        draws = [case.positions(rng, number, layouts) for _ in range(6)]
-        for part, (bounder, structure) in enumerate(zip(case.bounders, [number, *layouts], strict=True)):
-            each = case.boxes(number, layouts, [np.concatenate(p) for p in zip(*draws, strict=True)])[part]
-            box = Boxes(np.array([structure]), each.low.min(axis=0)[None], each.low.max(axis=0)[None])
+        for part, bounder, _, each in case.samples(rng, 6):
+            box = Boxes(each.structure[:1], each.low.min(axis=0)[None], each.low.max(axis=0)[None])
             least, all_of = figures(bounder, box, part), figures(bounder, each, part)
             assert (least[0] <= all_of[0].min(axis=0)).all()
             assert (least[1] <= all_of[1].min(axis=0)).all()
@@ -186,20 +192,16 @@ def figures(bounder: Bounder, boxes: Boxes, part: int) -> tuple[np.ndarray, np.n
     view = bounder.view(boxes)
     linear, recompute = bounder.linear(view)
     columns = linear[:, None, :] + bounder.op(view, recompute) if part else linear[:, None, :]
-    return columns, bounder.occupancy(boxes.structure, view.low)
+    return columns, bounder.occupancy(boxes)
 
 
 @pytest.mark.parametrize("seed", range(140))
 def test_shrinking_keeps_what_fits(seed: int) -> None:
     rng = Random(2000 + seed)
     case = Case.of(rng, KINDS[seed % len(KINDS)])
-    number, layouts = case.random(rng)
-    draws = [case.positions(rng, number, layouts) for _ in range(20)]
-    for part, (bounder, structure) in enumerate(zip(case.bounders, [number, *layouts], strict=True)):
-        each = case.boxes(number, layouts, [np.concatenate(p) for p in zip(*draws, strict=True)])[part]
-        used = bounder.occupancy(each.structure, bounder.lowest(each))
+    for _, bounder, whole, each in case.samples(rng, 20):
+        used = bounder.occupancy(each)
         capacity = used[rng.randrange(len(used))]
-        whole = bounder.all_boxes().take(np.array([structure]))
         shrunk = bounder.shrink(whole, capacity[None, :])
         fits = (used <= capacity).all(axis=1)
         assert fits.any()
@@ -210,23 +212,27 @@ def test_shrinking_keeps_what_fits(seed: int) -> None:
         for axis, last in enumerate(most_that_fit(bounder, whole, capacity)):
             assert shrunk.high[0, axis] == last
         # less than the least tiles leaves nothing
-        least = bounder.occupancy(whole.structure, bounder.lowest(whole))
+        least = bounder.occupancy(whole)
         if least.max() > 0:
             assert (bounder.shrink(whole, least - 1).high < 0).all()
+
+
+def along(whole: Boxes, others: np.ndarray, axis: int) -> Boxes:
+    """Every position of one axis of a box, the other axes at some positions, (1, A)."""
+    count = int(whole.high[0, axis]) + 1
+    positions = np.repeat(others, count, axis=0)
+    positions[:, axis] = np.arange(count)
+    return Boxes(np.repeat(whole.structure, count), positions, positions)
 
 
 def most_that_fit(bounder: Bounder, whole: Boxes, capacity: np.ndarray) -> list[int]:
     """Per axis, the last position that fits with all others at their least; a granule ends with its tile."""
     found: list[int] = []
     for axis in range(whole.low.shape[1]):
-        last = int(whole.high[0, axis])
-        positions = np.repeat(whole.low, last + 1, axis=0)
-        positions[:, axis] = np.arange(last + 1)
-        each = Boxes(np.repeat(whole.structure, last + 1), positions, positions)
-        used = bounder.occupancy(each.structure, bounder.lowest(each))
-        fitting = np.flatnonzero((used <= capacity).all(axis=1))
+        used = bounder.occupancy(along(whole, whole.low, axis))
+        fitting = int(np.flatnonzero((used <= capacity).all(axis=1)).max())
         outer = int(bounder.encoding.outer[whole.structure[0], axis])
-        found.append(min(int(fitting.max()), found[outer] if outer >= 0 else last))
+        found.append(min(fitting, found[outer]) if outer >= 0 else fitting)
     return found
 
 
@@ -240,7 +246,7 @@ def test_shrinking_removes_large_tiles() -> None:
     bounder = Bounder(encoding, tilings(encoding, "integer", traffic_only=False))
     for number, layout in enumerate(encoding.structures):
         assert isinstance(layout, Layout)
-        names = [entry.tensor for entry in layout.entries if isinstance(entry, HoldAt)]
+        names = [entry.tensor for entry in layout.entries if isinstance(entry, Hold)]
         if names != ["Y", "X", "A"]:
             continue
         # Y below m and n, X below k, A below a granule of n, in 13 bytes: m is in Y and X, 2m + 1;
@@ -263,15 +269,11 @@ def test_shrinking_removes_large_tiles() -> None:
 def test_raising_keeps_what_costs_at_most_the_limit(seed: int) -> None:
     rng = Random(3000 + seed)
     case = Case.of(rng, KINDS[seed % len(KINDS)])
-    number, layouts = case.random(rng)
-    draws = [case.positions(rng, number, layouts) for _ in range(20)]
-    for part, (bounder, structure) in enumerate(zip(case.bounders, [number, *layouts], strict=True)):
-        each = case.boxes(number, layouts, [np.concatenate(p) for p in zip(*draws, strict=True)])[part]
+    for _, bounder, whole, each in case.samples(rng, 20):
         traffic = np.zeros(5)
         traffic[[READ, WRITE]] = 1
         for weights, column in ((traffic, DRAM), (bounder.form_weights, ENERGY)):
             costs = bounder.forms(bounder.view(each)) @ weights
-            whole = bounder.all_boxes().take(np.array([structure]))
             limit = costs[rng.randrange(len(costs))]
             raised = bounder.raise_low(whole, weights, np.array([limit]))
             cheap = costs <= limit
@@ -289,10 +291,7 @@ def least_that_costs(bounder: Bounder, whole: Boxes, weights: np.ndarray, limit:
     """Per axis, the first position within the limit with all others at their largest; 0 for granules."""
     found: list[int] = []
     for axis in range(whole.low.shape[1]):
-        last = int(whole.high[0, axis])
-        positions = np.repeat(whole.high, last + 1, axis=0)
-        positions[:, axis] = np.arange(last + 1)
-        each = Boxes(np.repeat(whole.structure, last + 1), positions, positions)
+        each = along(whole, whole.high, axis)
         cheap = np.flatnonzero(bounder.forms(bounder.view(each)) @ weights <= limit)
         found.append(0 if bounder.encoding.granule[whole.structure[0], axis] else int(cheap.min()))
     return found

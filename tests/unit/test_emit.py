@@ -21,7 +21,6 @@ from mmee_solver.skeletons import (
     SHARED,
     Axis,
     Entry,
-    HoldAt,
     LoopAt,
     Place,
     Skeleton,
@@ -65,12 +64,12 @@ PLACED = layout(
     ALONE,
     0,
     (Axis("k", PRIVATE), Axis("n", PRIVATE), Axis("k", GRANULE, outer=0)),
-    HoldAt("Y"),
+    Hold("Y"),
     LoopAt(0),
-    HoldAt("X"),
+    Hold("X"),
     LoopAt(1),
     LoopAt(2),
-    HoldAt("A"),
+    Hold("A"),
 )
 
 
@@ -109,10 +108,10 @@ def twice(graph: Graph, tiles: list[int], shared: tuple[str, ...] = (), first: i
     """Siblings that hold their input privately, before or after a private loop of the first."""
     skeleton = flat("a", "b", shared=shared)
     count = len(shared)
-    entries: list[Entry] = [HoldAt("A"), HoldAt("K"), HoldAt("X")]
+    entries: list[Entry] = [Hold("A"), Hold("K"), Hold("X")]
     entries.insert(first, LoopAt(count))
     one = layout(skeleton, 0, (Axis("k", PRIVATE),), *entries)
-    other = layout(skeleton, 1, (Axis("j", PRIVATE),), HoldAt("X"), LoopAt(count), HoldAt("B"), HoldAt("V"))
+    other = layout(skeleton, 1, (Axis("j", PRIVATE),), Hold("X"), LoopAt(count), Hold("B"), Hold("V"))
     above = tiles[:count]
     chosen = [Chosen(one, [*above, tiles[count]]), Chosen(other, [*above, tiles[count + 1]])]
     return emit(graph, skeleton, above, chosen, {})
@@ -177,7 +176,7 @@ def test_a_hold_of_a_list_starts_with_the_first_op_that_uses_it() -> None:
     skeleton = flat("a", "b", "c", body=("H", "G"))
     own = (("X", "A"), ("B",), ("C", "Y"))
     chosen = [
-        Chosen(layout(skeleton, leaf, (), *(HoldAt(name) for name in names)), [])
+        Chosen(layout(skeleton, leaf, (), *(Hold(name) for name in names)), [])
         for leaf, names in enumerate(own)
     ]
     nest = emit(graph, skeleton, [], chosen, {}).nest
@@ -188,8 +187,8 @@ def test_a_path_hold_stands_above_its_shared_loop() -> None:
     graph = siblings()
     skeleton = flat("a", "b", shared=("l",), body=("X",))
     path = Path(0, (("l", (0, 1)),), (("A", (0,)), ("K", ())), ())
-    one = Layout(path, (Axis("l", SHARED),), (HoldAt("A"), LoopAt(0), HoldAt("K")))
-    other = layout(skeleton, 1, (), HoldAt("B"), HoldAt("V"))
+    one = Layout(path, (Axis("l", SHARED),), (Hold("A"), LoopAt(0), Hold("K")))
+    other = layout(skeleton, 1, (), Hold("B"), Hold("V"))
     group = emit(graph, skeleton, [2], [Chosen(one, [2]), Chosen(other, [2])], {})
     inside = (Hold("X"), Hold("K"), Compute("a"), Hold("B"), Hold("V"), Compute("b"))
     assert group.nest == (Hold("A"), Loop("l", 2, inside))
@@ -222,6 +221,6 @@ def test_every_structure_gives_a_nest_with_its_holds(seed: int) -> None:
         order = tuple(skeleton.ops[leaf] for leaf in skeleton.root.leaves)
         assert tuple(computes(group.nest)) == order == group.ops
         assert sorted(order) == sorted(names)
-        named = [e.tensor for c in chosen for e in c.layout.entries if isinstance(e, HoldAt)]
+        named = [e.tensor for c in chosen for e in c.layout.entries if isinstance(e, Hold)]
         named += [site.tensor for site in skeleton.sites]
         assert sorted(site.tensor for site in trace(graph, group.nest).holds) == sorted(named)

@@ -6,7 +6,8 @@ import pytest
 from nests import SOFTMAX, build, einsum
 
 from mmee_solver.layouts import Given, Layout, LayoutLister, Path, leaf_path
-from mmee_solver.skeletons import HoldAt, Skeleton, skeletons
+from mmee_solver.nest import Hold
+from mmee_solver.skeletons import Skeleton, skeletons
 from mmee_solver.space import GroupSpace
 from mmee_solver.trees import Node, OrderTree, order_trees
 from mmee_solver.workload import Graph, Step
@@ -18,7 +19,7 @@ def drawn(layout: Layout) -> str:
     """Entries, outermost first: loops over a shared dim are marked !, granules '."""
     parts = []
     for entry in layout.entries:
-        if isinstance(entry, HoldAt):
+        if isinstance(entry, Hold):
             parts.append(entry.tensor)
         else:
             axis = layout.axes[entry.axis]
