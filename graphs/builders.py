@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-JsonGraph = dict[str, Any]
-
-FORMAT = "mmee-graph/1"
+from mmee_graphs.document import JsonGraph, after, document, einsum, elementwise, softmax_over
 
 
 def matmul(
@@ -34,8 +30,8 @@ def matmul(
     [{'name': 'mm', 'kind': 'einsum', 'inputs': ['A', 'B'], 'output': 'C'}]
     """
     tensors = {"A": ["m", "k"], "B": ["k", "n"], "C": ["m", "n"]}
-    ops = [_einsum("mm", ["A", "B"], "C")]
-    return _document({"m": m, "k": k, "n": n}, tensors, ops, name=name, source=source, dtype=dtype)
+    ops = [einsum("mm", ["A", "B"], "C")]
+    return document({"m": m, "k": k, "n": n}, tensors, ops, name=name, source=source, dtype=dtype)
 
 
 def matmul_pair(
@@ -72,8 +68,8 @@ def matmul_pair(
         "B": ["f", "n"],
         "Y": ["m", "n"],
     }
-    ops = [_einsum("up", ["X", "A"], "H"), _einsum("down", ["H", "B"], "Y")]
-    return _document({"m": m, "k": k, "f": f, "n": n}, tensors, ops, name=name, source=source, dtype=dtype)
+    ops = [einsum("up", ["X", "A"], "H"), einsum("down", ["H", "B"], "Y")]
+    return document({"m": m, "k": k, "f": f, "n": n}, tensors, ops, name=name, source=source, dtype=dtype)
 
 
 def attention(
@@ -125,7 +121,7 @@ def attention(
     >>> attention(32, 16, 64, 128, kv_heads=8)["dims"]
     {'g': 8, 'r': 4, 'i': 16, 'l': 64, 'k': 128, 'j': 128}
     """
-    sizes, query_dims, key_dims = _head_dims(heads, heads if kv_heads is None else kv_heads)
+    sizes, query_dims, key_dims = head_dims(heads, heads if kv_heads is None else kv_heads)
     dims = {**sizes, "i": queries, "l": keys, "k": head_dim, "j": head_dim}
     tensors = {
         "Q": [*query_dims, "i", "k"],
@@ -134,15 +130,14 @@ def attention(
         "V": [*key_dims, "l", "j"],
         "O": [*query_dims, "i", "j"],
     }
-    ops = [_einsum("qk", ["Q", "K"], "S")]
+    ops = [einsum("qk", ["Q", "K"], "S")]
     weights = "S"
     if softmax:
         weights = "P"
-        tensors = _after(tensors, "S", {"P": list(tensors["S"])})
-        step = {"name": "softmax", "kind": "softmax", "axis": "l", "inputs": ["S"], "output": "P"}
-        ops.append(step)
-    ops.append(_einsum("pv", [weights, "V"], "O"))
-    return _document(dims, tensors, ops, name=name, source=source, dtype=dtype)
+        tensors = after(tensors, "S", {"P": list(tensors["S"])})
+        ops.append(softmax_over("l", "S", "P"))
+    ops.append(einsum("pv", [weights, "V"], "O"))
+    return document(dims, tensors, ops, name=name, source=source, dtype=dtype)
 
 
 def decode_attention(
@@ -249,10 +244,10 @@ def ffn(
     if not gated:
         pair = matmul_pair(m, d, f, d)
         shapes = {tensor: entry["dims"] for tensor, entry in pair["tensors"].items()}
-        tensors = _after(shapes, "H", {"Z": ["m", "f"]})
+        tensors = after(shapes, "H", {"Z": ["m", "f"]})
         up, down = pair["ops"]
-        ops = [up, _elementwise(function, ["H"], "Z"), {**down, "inputs": ["Z", "B"]}]
-        return _document(dims, tensors, ops, name=name, source=source, dtype=dtype)
+        ops = [up, elementwise(function, ["H"], "Z"), {**down, "inputs": ["Z", "B"]}]
+        return document(dims, tensors, ops, name=name, source=source, dtype=dtype)
     tensors = {
         "X": ["m", "k"],
         "Wg": ["k", "f"],
@@ -265,16 +260,16 @@ def ffn(
         "Y": ["m", "n"],
     }
     ops = [
-        _einsum("gate", ["X", "Wg"], "G"),
-        _elementwise(function, ["G"], "Z"),
-        _einsum("up", ["X", "Wu"], "U"),
-        _elementwise("mul", ["Z", "U"], "H"),
-        _einsum("down", ["H", "Wd"], "Y"),
+        einsum("gate", ["X", "Wg"], "G"),
+        elementwise(function, ["G"], "Z"),
+        einsum("up", ["X", "Wu"], "U"),
+        elementwise("mul", ["Z", "U"], "H"),
+        einsum("down", ["H", "Wd"], "Y"),
     ]
-    return _document(dims, tensors, ops, name=name, source=source, dtype=dtype)
+    return document(dims, tensors, ops, name=name, source=source, dtype=dtype)
 
 
-def _head_dims(heads: int, kv_heads: int) -> tuple[dict[str, int], list[str], list[str]]:
+def head_dims(heads: int, kv_heads: int) -> tuple[dict[str, int], list[str], list[str]]:
     """Return sizes of the head dims, and which of them queries and keys carry."""
     if kv_heads < 1 or heads % kv_heads:
         raise ValueError(f"{kv_heads} KV heads for {heads} heads; expected a divisor of {heads}")
@@ -285,48 +280,3 @@ def _head_dims(heads: int, kv_heads: int) -> tuple[dict[str, int], list[str], li
     if kv_heads == 1:
         return {"h": heads}, ["h"], []
     return {"g": kv_heads, "r": heads // kv_heads}, ["g", "r"], ["g"]
-
-
-def _einsum(name: str, inputs: list[str], output: str) -> JsonGraph:
-    return {"name": name, "kind": "einsum", "inputs": inputs, "output": output}
-
-
-def _elementwise(function: str, inputs: list[str], output: str) -> JsonGraph:
-    return {
-        "name": function,
-        "kind": "elementwise",
-        "function": function,
-        "inputs": inputs,
-        "output": output,
-    }
-
-
-def _after(tensors: dict[str, list[str]], name: str, more: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Return the tensors with ``more`` put in behind ``name``: files list them in order of use."""
-    result: dict[str, list[str]] = {}
-    for tensor, dims in tensors.items():
-        result[tensor] = dims
-        if tensor == name:
-            result |= more
-    return result
-
-
-def _document(
-    dims: dict[str, int],
-    tensors: dict[str, list[str]],
-    ops: list[JsonGraph],
-    *,
-    name: str,
-    source: str,
-    dtype: str,
-) -> JsonGraph:
-    return {
-        "format": FORMAT,
-        "name": name,
-        "source": source,
-        "dtype": dtype,
-        "dims": dims,
-        "tensors": {tensor: {"dims": list(shape)} for tensor, shape in tensors.items()},
-        "ops": ops,
-        "outputs": [ops[-1]["output"]],
-    }

@@ -11,7 +11,7 @@ from mmee_graphs.zoo import build, names
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mmee_graphs.builders import JsonGraph
+    from mmee_graphs.document import JsonGraph
 
 
 def to_json(graph: JsonGraph) -> str:
