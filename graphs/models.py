@@ -35,6 +35,17 @@ class Layer:
         Activation of the feed-forward block.
     gated : bool
         Whether the activation gates a second projection.
+    norm : str
+        layernorm or rmsnorm.
+    form : str
+        Where the norms stand: "pre" (before attention and before the feed-forward block), "post"
+        (after each residual sum) or "parallel" (one norm feeds both, and both add to the input).
+    rope : bool
+        Whether queries and keys are rotated by their positions.
+    experts : int
+        Feed-forward blocks to choose from, 1 if there is no choice.
+    active : int
+        How many of them a token goes through.
     """
 
     title: str
@@ -46,6 +57,11 @@ class Layer:
     kv_heads: int | None = None
     function: str = "gelu"
     gated: bool = False
+    norm: str = "layernorm"
+    form: str = "pre"
+    rope: bool = False
+    experts: int = 1
+    active: int = 1
 
     @property
     def head_dim(self) -> int:
@@ -57,11 +73,42 @@ class Layer:
         return self.width // self.heads
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentLayer(Layer):
+    """A layer with multi-head latent attention (MLA).
+
+    Parameters
+    ----------
+    query_latent, latent : int
+        Elements of the vectors that queries, and keys and values, are compressed to.
+    nope_dim, rope_dim : int
+        Elements of one head's query and key without and with a position.
+    value_dim : int
+        Elements of one head's value.
+    """
+
+    query_latent: int
+    latent: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+
+    @property
+    def head_dim(self) -> int:
+        """Elements of one head's query and key, both parts.
+
+        >>> DEEPSEEK_V3.head_dim
+        192
+        """
+        return self.nope_dim + self.rope_dim
+
+
 def _tileflow(title: str, heads: int, tokens: int, width: int) -> Layer:
     """One line of TileFlow's attention set: heads, sequence length, hidden size."""
     like = _BERT_FFN if title.startswith("BERT") else _VIT_FFN
     source = f"{_TILEFLOW}: {heads} heads, {tokens} tokens, hidden {width}; {like}"
-    return Layer(title, tokens, width, heads, 4 * width, source)
+    form = "post" if title.startswith("BERT") else "pre"
+    return Layer(title, tokens, width, heads, 4 * width, source, form=form)
 
 
 def _vit_197(size: str, heads: int, width: int) -> Layer:
@@ -115,6 +162,8 @@ LAYERS: dict[str, Layer] = {
         kv_heads=1,
         function="silu",
         gated=True,
+        form="parallel",
+        rope=True,
     ),
     "llama3-8b": Layer(
         "Llama 3 8B",
@@ -127,8 +176,47 @@ LAYERS: dict[str, Layer] = {
         kv_heads=8,
         function="silu",
         gated=True,
+        norm="rmsnorm",
+        rope=True,
     ),
 }
+
+MIXTRAL_8X7B = Layer(
+    "Mixtral 8x7B",
+    tokens=2048,
+    width=4096,
+    heads=32,
+    hidden=14336,
+    source="Mixtral of Experts (arXiv 2401.04088), table 1: dim 4096, 32 heads of 128, 8 KV heads, hidden "
+    "14336, 8 experts of which a token takes 2; 2048 tokens chosen to match the other language models here",
+    kv_heads=8,
+    function="silu",
+    gated=True,
+    norm="rmsnorm",
+    rope=True,
+    experts=8,
+    active=2,
+)
+
+DEEPSEEK_V3 = LatentLayer(
+    "DeepSeek-V3",
+    tokens=4096,
+    width=7168,
+    heads=128,
+    hidden=18432,
+    source="DeepSeek-V3 (arXiv 2412.19437), section 4.2, and its config.json: d 7168, 128 heads, latent 512 "
+    "for keys and values and 1536 for queries, per head 128 without and 64 with RoPE, values of 128; dense "
+    "FFN 18432 in the first three layers, SwiGLU; 4096 tokens chosen",
+    function="silu",
+    gated=True,
+    norm="rmsnorm",
+    rope=True,
+    query_latent=1536,
+    latent=512,
+    nope_dim=128,
+    rope_dim=64,
+    value_dim=128,
+)
 
 # Which blocks of which layers are also listed in decoding: one token, a cache of ``tokens``.
 DECODED: dict[str, tuple[str, ...]] = {

@@ -8,9 +8,15 @@ import pkgutil
 
 import pytest
 
+import mmee_graphs
 import mmee_solver
 
-MODULES = [f"mmee_solver.{module.name}" for module in pkgutil.iter_modules(mmee_solver.__path__)]
+MODULES = [
+    f"{package.__name__}.{module.name}"
+    for package in (mmee_solver, mmee_graphs)
+    for module in pkgutil.iter_modules(package.__path__)
+    if module.name != "__main__"
+]
 
 
 @pytest.mark.parametrize("name", MODULES)
