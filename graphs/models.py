@@ -7,6 +7,8 @@ from dataclasses import dataclass
 _GPT3 = "GPT-3 paper (arXiv 2005.14165), table 2.1"
 _TILEFLOW = "TileFlow (MICRO 2023) attention set"
 _BERT_FFN = "FFN 4 x hidden, gelu, as in BERT (arXiv 1810.04805)"
+_GPT3_BLOCK = "layernorm before attention and before the FFN, as in GPT-2 (section 2.1)"
+_BERT_BLOCK = "layernorm behind each residual sum, as in the original Transformer (arXiv 1706.03762)"
 _VIT = "ViT (arXiv 2010.11929)"
 _VIT_FFN = f"FFN 4 x hidden, gelu, as in {_VIT}"
 
@@ -218,9 +220,21 @@ DEEPSEEK_V3 = LatentLayer(
     value_dim=128,
 )
 
-# Which blocks of which layers are also listed in decoding: one token, a cache of ``tokens``.
+# Which layers are also listed as whole blocks, and where their structure is described.
+WHOLE: dict[str, str] = {
+    "gpt3-6.7b": _GPT3_BLOCK,
+    "gpt3-13b": _GPT3_BLOCK,
+    "bert-b": _BERT_BLOCK,
+    "bert-l": _BERT_BLOCK,
+    "vit-b16-197": "layernorm before attention and before the FFN (figure 1)",
+    "palm-62b": "parallel block, one layernorm before both halves, RoPE (section 2)",
+    "llama3-8b": "RMSNorm before attention and before the FFN, RoPE",
+}
+
+# Which parts of which layers are also listed in decoding: one token, a cache of ``tokens``.
 DECODED: dict[str, tuple[str, ...]] = {
-    "gpt3-6.7b": ("attention", "ffn"),
-    "palm-62b": ("attention",),
-    "llama3-8b": ("attention", "ffn"),
+    "gpt3-6.7b": ("attention", "ffn", "block"),
+    "gpt3-13b": ("block",),
+    "palm-62b": ("attention", "block"),
+    "llama3-8b": ("attention", "ffn", "block"),
 }

@@ -23,6 +23,44 @@ if TYPE_CHECKING:
 
 NAMES = mmee_graphs.names()
 GATED = ("palm-62b", "llama3-8b")
+GPT = "q k v qk pv out up down"
+SWIGLU = "q k v qk pv out gate up down"
+MLA = "dq uq qr dkv kr"
+EXPANDED = "uk uv scores_rope scores pv out"
+ABSORBED = "uk scores_rope scores pv uv out"
+# Entries that are more than a part of a layer, and the einsums that folding must leave of each.
+WHOLE = {
+    "gpt3-6.7b-block": GPT,
+    "gpt3-6.7b-decode-block": GPT,
+    "gpt3-6.7b-layer-ffm": "v k q qk pv out up down",
+    "gpt3-6.7b-decode-2-layers": " ".join(f"{op}_{n}" for n in (1, 2) for op in GPT.split()),
+    "gpt3-6.7b-decode-4-layers": " ".join(f"{op}_{n}" for n in (1, 2, 3, 4) for op in GPT.split()),
+    "gpt3-6.7b-chunk-2-layers": " ".join(f"{op}_{n}" for n in (1, 2) for op in GPT.split()),
+    "gpt3-6.7b-ffn-low-rank": "up_a up_b down_a down_b",
+    "gpt3-6.7b-decode-ffn-low-rank-w4a16": "up_a up_b down_a down_b",
+    "gpt3-13b-block": GPT,
+    "gpt3-13b-decode-block": GPT,
+    "bert-b-block": GPT,
+    "bert-l-block": GPT,
+    "vit-b16-197-block": GPT,
+    "palm-62b-block": SWIGLU,
+    "palm-62b-decode-block": SWIGLU,
+    "llama3-8b-block": SWIGLU,
+    "llama3-8b-decode-block": SWIGLU,
+    "llama3-8b-block-w4a16": SWIGLU,
+    "llama3-8b-decode-block-w4a16": SWIGLU,
+    "mixtral-8x7b-block": SWIGLU,
+    "mixtral-8x7b-decode-block": SWIGLU,
+    "mixtral-8x7b-experts": "gate up down",
+    "deepseek-v3-mla-prefill": f"{MLA} {EXPANDED}",
+    "deepseek-v3-mla-decode-absorbed": f"{MLA} {ABSORBED}",
+    "deepseek-v3-mla-decode-expanded": f"{MLA} {EXPANDED}",
+    "deepseek-v3-block": f"{MLA} {EXPANDED} gate up down",
+    "deepseek-v3-decode-block": f"{MLA} {ABSORBED} gate up down",
+    "lightning-attention-chunk": "qk intra inter update",
+    "linear-attention": "state sum denominator numerator",
+}
+PARTS = [name for name in NAMES if name not in WHOLE]
 
 
 def _macs(graph: Graph) -> int:
@@ -30,7 +68,7 @@ def _macs(graph: Graph) -> int:
 
 
 def _einsums(name: str) -> int:
-    """Einsums that the entry must have, told from its name alone."""
+    """Einsums that a part of a layer must have, told from its name alone."""
     if name.startswith("matmul-"):
         return 1
     return 3 if name.endswith("-ffn") and name.startswith(GATED) else 2
@@ -44,6 +82,7 @@ def test_the_zoo_lists_what_was_asked_for() -> None:
     expected |= {"llama3-8b-decode-attention", "llama3-8b-decode-ffn", "cross-attention"}
     expected |= {"attention-head", "attention-head-softmax", "recompute-pair"}
     expected |= {"matmul-64", "matmul-1024", "matmul-16384-1024-1024", "matmul-61-67-71"}
+    expected |= set(WHOLE)
     assert set(NAMES) == expected
     assert len(NAMES) == len(expected)
 
@@ -69,11 +108,18 @@ def test_entry_is_a_legal_graph_with_a_source(name: str) -> None:
     assert "\n" not in mmee_graphs.describe(name)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PARTS)
 def test_folding_leaves_only_einsums(name: str) -> None:
     folded = fold(graph_from_json(mmee_graphs.build(name)))
     assert [op.kind for op in folded.ops] == ["einsum"] * _einsums(name)
     assert not any(op.prologue for op in folded.ops)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_folding_leaves_the_einsums_of_whole_blocks(name: str) -> None:
+    folded = fold(graph_from_json(mmee_graphs.build(name)))
+    assert [op.name for op in folded.ops] == WHOLE[name].split()
+    assert {op.kind for op in folded.ops} == {"einsum"}
 
 
 @pytest.mark.parametrize("name", NAMES)
