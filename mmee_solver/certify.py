@@ -9,7 +9,7 @@ from mmee_solver.enumerate import Counts
 from mmee_solver.mapping import Options
 
 SPACE = (
-    "partition into convex groups of one or two ops connected by a shared tensor; per group every "
+    "partition into convex groups of one to three ops connected by shared tensors; per group every "
     "order tree, hold depth, tile size, streaming granule and array configuration of design §7; no "
     "tensor stays resident between groups"
 )

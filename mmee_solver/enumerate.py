@@ -86,13 +86,21 @@ def search_group(
 
 
 def search_program(
-    program: Program, accelerator: Accelerator, objective: Objective, tiles: str, cutoff: Key | None = None
+    program: Program,
+    accelerator: Accelerator,
+    objective: Objective,
+    tiles: str,
+    cutoff: Key | None = None,
+    beats_split: bool = False,
 ) -> GroupResult:
-    """The same for a group that is listed and encoded already."""
+    """The same for a group that is listed and encoded already.
+
+    ``beats_split`` says that the cutoff is the cost of its ops in smaller groups.
+    """
     counts = Counts(trees=program.trees, structures=program.structures)
     _check_feasible(program, accelerator)
     best = Incumbent(program.space.graph, accelerator, program.top.weights, objective, cutoff)
-    search(program, best, counts, tiles)
+    search(program, best, counts, tiles, beats_split)
     if best.group is None:
         return GroupResult(None, None, counts)
     return GroupResult(best.group, best.metrics, counts)

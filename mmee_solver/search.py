@@ -16,6 +16,7 @@ from mmee_solver.incumbent import Incumbent
 from mmee_solver.probe import probe
 from mmee_solver.program import Program
 from mmee_solver.settle import joinable, settle
+from mmee_solver.skeletons import falls_apart
 from mmee_solver.split import ROWS, divide
 from mmee_solver.tables import Draft, State
 from mmee_solver.tighten import bound, drop_configurations, fit
@@ -24,7 +25,9 @@ FEW_TOPS = 16  # tops for which joint choices of rows are compared whole
 EVERY = 6  # rounds between two such comparisons
 
 
-def search(program: Program, best: Incumbent, counts: Counts, mode: str) -> None:
+def search(
+    program: Program, best: Incumbent, counts: Counts, mode: str, beats_split: bool = False
+) -> None:
     """Decide every tiling of a program: the best one, if it beats the incumbent, replaces it.
 
     The dram objective takes two passes. The first looks at traffic alone; the second for the least
@@ -40,22 +43,31 @@ def search(program: Program, best: Incumbent, counts: Counts, mode: str) -> None
         Is added to.
     mode : str
         Tile sizes ``integer`` or ``divisors``.
+    beats_split : bool
+        Whether the cutoff is the cost of the ops in smaller groups, so that what falls apart into such
+        groups is of no interest (traffic and energy are no less, see ``falls_apart``).
     """
+    skipped = beats_split and best.objective.name in ("dram", "energy")
     if best.objective.name == "dram":
         cutoff = best.key
         best.start_traffic()
-        _run(Arena.of(program, best, counts, mode))
+        _run(Arena.of(program, best, counts, mode), skipped)
         best.end_traffic(cutoff, exact=not program.odd_bits)
         if best.metrics is None:
             return  # nothing moves as little as the cutoff
     arena = Arena.of(program, best, counts, mode)
     _count(arena)
-    _run(arena)
+    _run(arena, skipped)
 
 
-def _run(arena: Arena) -> None:
+def _run(arena: Arena, skipped: bool) -> None:
     best = arena.best
-    state, rounds = _evaluate(arena, _everything(arena)), 0
+    draft = _everything(arena)
+    if skipped:
+        draft.select(np.array([not falls_apart(arena.program.space, one) for one in arena.program.skeletons]))
+    if not len(draft.tops):
+        return
+    state, rounds = _evaluate(arena, draft), 0
     while len(state):
         if not best.traffic_only and rounds % 6 == 1:
             drop_configurations(arena, state)

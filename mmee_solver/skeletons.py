@@ -11,6 +11,12 @@ within its node and let no occupancy and no cost grow, whatever the sizes:
    first to the last child that uses its tensor: there, the rule needs these to be all children.)
 2. A hold directly above a loop over a dim that its tensor has moves below that loop: smaller tiles,
    same visits. A prologue's axis is excepted: there, the move costs online statistics.
+
+A third rule is about loops:
+
+3. Children that the holds in a node's list do not join do not share its last loop: each can have that
+   loop by itself (none at all over a dim that it lacks), moves and computes no more, and has no other's
+   tiles beside it. A hold directly above the loop then stands in the list.
 """
 
 from __future__ import annotations
@@ -85,6 +91,18 @@ class Skeleton:
     paths: tuple[tuple[Step, ...], ...]
 
 
+def falls_apart(space: GroupSpace, skeleton: Skeleton) -> bool:
+    """Whether the root has no loops and holds nothing that joins all of its children.
+
+    Such a group does what two groups do one after the other, each of them with the whole buffer. So they
+    move no more and take no more energy. Only the group's latency can be less, for transfers of one part
+    overlap with the work of the other.
+    """
+    root = skeleton.root
+    parts = [set(leaves_of(child)) for child in root.children]
+    return not root.entries and len(_classes(space, parts, root.body)) > 1
+
+
 def skeletons(space: GroupSpace, trees: Iterable[OrderTree]) -> Iterator[Skeleton]:
     """Every undominated skeleton of some order trees.
 
@@ -105,6 +123,8 @@ def skeletons(space: GroupSpace, trees: Iterable[OrderTree]) -> Iterator[Skeleto
             for (name, _), places in zip(shared, choice, strict=True):
                 for place in places:
                     held.setdefault(place, []).append(name)
+            if not _joined(space, numbered, held):
+                continue
             yield _assemble(space, tree, numbered, tuple(axes), held)
 
 
@@ -117,6 +137,25 @@ class _Numbered:
     loops: tuple[str, ...]
     children: tuple[_Numbered | int, ...]
     leaves: tuple[int, ...]
+
+
+def _joined(space: GroupSpace, node: _Numbered, held: Mapping[tuple[int, int], Sequence[str]]) -> bool:
+    """Whether what every node with loops holds in its list joins its children (rule 3)."""
+    if node.loops:
+        names = [name for name in space.roles.internal if _lowest(space.users[name], node)]
+        names += held.get((node.number, len(node.loops)), ())
+        if len(_classes(space, [set(leaves_of(child)) for child in node.children], names)) > 1:
+            return False
+    return all(_joined(space, child, held) for child in node.children if isinstance(child, _Numbered))
+
+
+def _classes(space: GroupSpace, parts: list[set[int]], names: Iterable[str]) -> list[set[int]]:
+    """Children (their leaves) put together where they use one of some tensors."""
+    for name in names:
+        users = set(space.users[name])
+        touched = [part for part in parts if part & users]
+        parts = [part for part in parts if not part & users] + [set[int]().union(*touched)]
+    return parts
 
 
 def _number(root: Node, axes: list[Axis]) -> _Numbered:

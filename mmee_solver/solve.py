@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 from mmee_solver.accelerator import Accelerator
+from mmee_solver.canon import Form, Names, canonical, renamed
 from mmee_solver.certify import certificate
 from mmee_solver.cost import Metrics, add_metrics
 from mmee_solver.enumerate import (
@@ -27,6 +30,7 @@ from mmee_solver.workload import Graph
 
 Ops = tuple[str, ...]
 Progress = Callable[[str, int, int], None]
+LARGEST = 3  # ops in a group
 
 
 def solve(
@@ -103,8 +107,9 @@ class _Solver:
     counts: dict[Ops, Counts] = field(default_factory=dict)
     dropped: dict[Ops, None] = field(default_factory=dict)
     done: int = 0
-    programs: dict[Ops, Program] = field(default_factory=dict)
-    cache: dict[tuple[Any, ...], tuple[Ops, GroupResult]] = field(default_factory=dict)
+    forms: dict[Ops, tuple[Form, Names]] = field(default_factory=dict)
+    programs: dict[Form, Program] = field(default_factory=dict)
+    cache: dict[tuple[Any, ...], tuple[Names, GroupResult]] = field(default_factory=dict)
 
     def run(self) -> Mapping:
         """Solve, and put the mapping together."""
@@ -140,7 +145,7 @@ class _Solver:
         return certificate(self.options, self.counts, list(self.dropped), master, number(bound))
 
     def _candidates(self) -> list[Ops]:
-        largest = 1 if self.options.fusion == "none" else 2
+        largest = 1 if self.options.fusion == "none" else LARGEST
         return list(legal_groups(self.graph, largest))
 
     def _best(self, objective: Objective, candidates: list[Ops]) -> _Choice:
@@ -150,9 +155,8 @@ class _Solver:
         refused: dict[Ops, InfeasibleError] = {}
         for group in candidates:
             cutoff = None
-            if len(group) > 1 and self.options.fusion == "auto" and all((op,) in costs for op in group):
-                parts = [costs[(op,)] for op in group]
-                cutoff = tuple(sum(values, Fraction(0)) for values in zip(*parts, strict=True))
+            if len(group) > 1 and self.options.fusion == "auto":
+                cutoff = best_split(group, costs)
             try:
                 result = self._solve_group(group, objective, cutoff)
             except InfeasibleError as error:
@@ -187,27 +191,32 @@ class _Solver:
     def _solve_group(
         self, group: Ops, objective: Objective, cutoff: tuple[Fraction, ...] | None
     ) -> GroupResult:
+        """The best dataflow of a group; groups of equal form are searched once."""
         if self.progress:
             self.progress(" + ".join(group), self.done, len(self._candidates()))
+        self.done += 1
+        if group not in self.forms:
+            self.forms[group] = canonical(self.graph, group)
+        form, names = self.forms[group]
         limit = None if cutoff is None else (*cutoff, *(Fraction(0),) * (4 - len(cutoff)))
-        key = (group, objective, limit)
+        key = (form, objective, limit)
         if key not in self.cache:
-            if group not in self.programs:  # edp searches a group several times over
+            if form not in self.programs:  # edp searches a group several times over
                 recut = self.options.tiles == "divisors"
-                self.programs[group] = group_program(
+                self.programs[form] = group_program(
                     self.graph, self.accelerator, group, self.options.recompute, recut
                 )
             result = search_program(
-                self.programs[group],
+                self.programs[form],
                 self.accelerator,
                 objective,
                 self.options.tiles,
                 limit,  # type: ignore[arg-type]
+                beats_split=limit is not None,
             )
             self.counts.setdefault(group, Counts()).add(result.counts)
-            self.cache[key] = (group, result)
-        self.done += 1
-        return self.cache[key][1]
+            self.cache[key] = (names, result)
+        return _under_names(*self.cache[key], names)
 
     def _least_edp(self, candidates: list[Ops]) -> _Choice:
         """Least (sum of energies) × (sum of latencies) over all partitions.
@@ -240,3 +249,48 @@ class _Solver:
     @staticmethod
     def _edp_key(choice: _Choice) -> tuple[Fraction, ...]:
         return Objective("edp").key(choice.metrics)
+
+
+def best_split(
+    group: Ops, costs: MappingABC[Ops, tuple[Fraction, ...]]
+) -> tuple[Fraction, ...] | None:
+    """The least cost of a group's ops in smaller groups whose cost is known; None if some op has none.
+
+    Parts of a convex group of at most three ops never wait for each other in a circle.
+
+    Parameters
+    ----------
+    group : tuple of str
+        Op names in topological order.
+    costs : mapping of group to sequence of Fraction
+        Additive keys, most important first.
+
+    >>> one = Fraction(1)
+    >>> costs = {("a",): (5 * one,), ("b",): (5 * one,), ("c",): (4 * one,), ("a", "b"): (7 * one,)}
+    >>> best_split(("a", "b", "c"), costs)
+    (Fraction(11, 1),)
+    """
+    least: dict[Ops, tuple[Fraction, ...] | None] = {(): (Fraction(0),) * 3}
+
+    def rest(ops: Ops) -> tuple[Fraction, ...] | None:
+        if ops not in least:
+            found = []
+            for count in range(len(ops)):
+                for others in combinations(ops[1:], count):
+                    part = (ops[0], *others)
+                    if part == group or part not in costs:
+                        continue
+                    behind = rest(tuple(op for op in ops if op not in part))
+                    if behind is not None:
+                        found.append(tuple(a + b for a, b in zip(costs[part], behind, strict=False)))
+            least[ops] = min(found) if found else None
+        return least[ops]
+
+    return rest(group)
+
+
+def _under_names(old: Names, result: GroupResult, new: Names) -> GroupResult:
+    if result.group is None or result.metrics is None:
+        return result
+    group, metrics = renamed(result.group, result.metrics, old, new)
+    return GroupResult(group, metrics, result.counts)

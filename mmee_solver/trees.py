@@ -6,7 +6,7 @@ children. Private loops are no part of the tree: they are placed by :mod:`mmee_s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
@@ -57,32 +57,52 @@ class OrderTree:
 
 
 def legal_groups(graph: Graph, largest: int = 2) -> tuple[tuple[str, ...], ...]:
-    """Groups of at most ``largest`` ops that may be fused: convex and connected by a shared tensor.
+    """Groups of at most ``largest`` ops that may be fused: convex and connected by shared tensors.
+
+    Groups are grown op by op: a connected group of n ops always has a connected part of n - 1.
+    Convex groups are those among them that no path leaves and enters again.
 
     Parameters
     ----------
     graph : Graph
         The folded graph, ops in topological order.
     largest : int
-        1 (no fusion) or 2.
+        Most ops in a group; 1 is no fusion.
 
     Returns
     -------
     tuple of tuple of str
-        Names in topological order; single ops first.
+        Names in topological order; smaller groups first.
     """
-    groups: list[tuple[str, ...]] = [(op.name,) for op in graph.ops]
-    if largest == 1:
-        return tuple(groups)
     below = _descendants(graph)
-    for first, second in combinations(graph.ops, 2):
-        shares = set(first.tensors) & set(second.tensors)
-        between = any(
-            other.name in below[first.name] and second.name in below[other.name] for other in graph.ops
-        )
-        if shares and not between:
-            groups.append((first.name, second.name))
-    return tuple(groups)
+    rank = {op.name: index for index, op in enumerate(graph.ops)}
+    near: dict[str, set[str]] = {op.name: set() for op in graph.ops}
+    readers: dict[str, list[str]] = {}
+    for op in graph.ops:
+        for tensor in op.tensors:
+            readers.setdefault(tensor, []).append(op.name)
+    for names in readers.values():
+        for name in names:
+            near[name] |= set(names) - {name}
+    layer = [frozenset({op.name}) for op in graph.ops]
+    found: list[tuple[str, ...]] = []
+    for size in range(1, largest + 1):
+        convex = [group for group in layer if _convex(group, below)]
+        found += sorted((tuple(sorted(group, key=rank.__getitem__)) for group in convex), key=_ranks(rank))
+        if size < largest:
+            grown = {group | {name} for group in layer for member in group for name in near[member] - group}
+            layer = sorted(grown, key=lambda group: sorted(rank[name] for name in group))
+    return tuple(found)
+
+
+def _ranks(rank: Mapping[str, int]) -> Callable[[tuple[str, ...]], list[int]]:
+    return lambda group: [rank[name] for name in group]
+
+
+def _convex(group: frozenset[str], below: Mapping[str, set[str]]) -> bool:
+    """Whether no path between two ops of a group leads through another op."""
+    between = set().union(*(below[name] for name in group)) - group
+    return not any(below[name] & group for name in between)
 
 
 def _descendants(graph: Graph) -> dict[str, set[str]]:
@@ -99,7 +119,9 @@ def order_trees(graph: Graph, ops: Sequence[str], recompute: bool = True) -> tup
 
     A dim of size 1 is never looped. Among the loops of one node, a dim that every tensor of the group
     has (batch, heads) comes first: that changes no traffic and only shrinks tiles. Two children that do
-    not depend on each other stand in the order of the ops: nothing is alive in one order only.
+    not depend on each other stand in the order of the ops: nothing is alive in one order only. Loops
+    are shared only by children that share a tensor: else each child can have them by itself (without
+    those over dims that it lacks), moves and computes no more, and has no other's tiles beside it.
 
     Parameters
     ----------
@@ -135,6 +157,10 @@ class _Lister:
             for b, second in enumerate(ops)
             if first.output in second.reads
         }
+        self.users = {
+            name: {leaf for leaf, op in enumerate(ops) if name in op.tensors}
+            for name in dict.fromkeys(name for op in ops for name in op.tensors)
+        }
         everywhere = [set(graph.tensors[t].dims) for op in ops for t in op.tensors]
         self.batch = frozenset(set.intersection(*everywhere)) if everywhere else frozenset()
 
@@ -147,11 +173,12 @@ class _Lister:
         batch = [dim for dim in allowed if dim in self.batch]
         rest = [dim for dim in allowed if dim not in self.batch]
         blocks = list(self._divisions(leaves))
+        joined = [division for division in blocks if self._joined(division)]
         for loops in _sequences(tuple(batch), tuple(rest)):
             if not loops and not root:
                 continue
             inside = above | set(loops)
-            for division in blocks:
+            for division in joined if loops else blocks:
                 for children in self._children(division, inside):
                     yield Node(loops, children)
 
@@ -190,6 +217,17 @@ class _Lister:
                     continue
                 for others in self._orders(rest):
                     yield (block, *others)
+
+    def _joined(self, division: tuple[tuple[int, ...], ...]) -> bool:
+        """Whether tensors that children may share at their node join all of them."""
+        parts = [set(block) for block in division]
+        for name, users in self.users.items():
+            mine = {leaf for block in division for leaf in block} & users
+            if name in self.roles.internal and mine != users:
+                continue  # held further out
+            touched = [part for part in parts if part & mine]
+            parts = [part for part in parts if not part & mine] + [set[int]().union(*touched)] * bool(touched)
+        return len(parts) == 1
 
     def _depends(self, first: tuple[int, ...], second: tuple[int, ...]) -> bool:
         return any((maker, user) in self.feeds for maker in first for user in second)

@@ -19,6 +19,7 @@ ORDER = (
     "roles",
     "trace",
     "cost",
+    "canon",
     "numerics",
     "execute",
     "validate",
