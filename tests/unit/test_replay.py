@@ -21,6 +21,19 @@ QUICK = (
     ("llama3-8b-decode-ffn", "ascend-910-like", "dram"),
     ("palm-62b-decode-attention", "tileflow-cloud", "energy"),
 )
+# Whole blocks, whose prefill takes minutes and more: these stand for them.
+BLOCKS = (
+    "bert-b-block",
+    "vit-b16-197-block",
+    "palm-62b-decode-block",
+    "llama3-8b-decode-block-w4a16",
+    "mixtral-8x7b-decode-block",
+    "deepseek-v3-mla-decode-absorbed",
+    "deepseek-v3-mla-decode-expanded",
+    "gpt3-6.7b-decode-2-layers",
+    "linear-attention",
+)
+MOST_OPS = 5
 
 
 def replay(mapping: Mapping) -> None:
@@ -43,10 +56,16 @@ def test_quick_replay(graph: str, accelerator: str, objective: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("accelerator", accelerator_names())
-@pytest.mark.parametrize("graph", names())
+@pytest.mark.parametrize("graph", [name for name in names() if len(load_graph(name).ops) <= MOST_OPS])
 def test_every_replay(graph: str, accelerator: str, objective: str) -> None:
     preset = load_accelerator(accelerator)
     mapping = solve(load_graph(graph), preset, objective)
     replay(mapping)
     half = preset.with_buffer(preset.buffer.capacity_bytes // 2)
     assert solve(load_graph(graph), half, objective).value >= mapping.value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("graph", BLOCKS)
+def test_blocks_replay(graph: str) -> None:
+    replay(solve(load_graph(graph), load_accelerator("accel2"), "dram"))
