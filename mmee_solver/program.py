@@ -13,7 +13,7 @@ from mmee_solver.emit import Chosen, emit
 from mmee_solver.encode import Encoding, encode_layouts, encode_skeletons, has_odd_bits
 from mmee_solver.layouts import Layout, LayoutLister, Path, leaf_path
 from mmee_solver.nest import Group
-from mmee_solver.skeletons import GRANULE, SHARED, Skeleton, skeletons
+from mmee_solver.skeletons import GRANULE, SHARED, Skeleton, shares_loops, skeletons
 from mmee_solver.space import GroupSpace
 from mmee_solver.trees import order_trees
 from mmee_solver.workload import Graph
@@ -102,6 +102,8 @@ def group_program(
     lister = LayoutLister(space, recut)
     listed: dict[Path, list[Layout]] = {}
     for skeleton in skeletons(space, trees):
+        if not shares_loops(space, skeleton.root):
+            continue
         own = [leaf_path(space, skeleton, leaf) for leaf in range(len(ops))]
         for path in own:
             if path not in listed:

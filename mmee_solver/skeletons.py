@@ -12,11 +12,7 @@ within its node and let no occupancy and no cost grow, whatever the sizes:
 2. A hold directly above a loop over a dim that its tensor has moves below that loop: smaller tiles,
    same visits. A prologue's axis is excepted: there, the move costs online statistics.
 
-A third rule is about loops:
-
-3. Children that the holds in a node's list do not join do not share its last loop: each can have that
-   loop by itself (none at all over a dim that it lacks), moves and computes no more, and has no other's
-   tiles beside it. A hold directly above the loop then stands in the list.
+Of these, :func:`shares_loops` says which share no loop in vain.
 """
 
 from __future__ import annotations
@@ -91,6 +87,18 @@ class Skeleton:
     paths: tuple[tuple[Step, ...], ...]
 
 
+def shares_loops(space: GroupSpace, place: Place) -> bool:
+    """Whether every node with loops has in its list what joins all of its children; if not, it is dominated.
+
+    Children that the holds in a node's list do not join do not share its last loop: each can have that
+    loop by itself (none at all over a dim that it lacks), moves and computes no more, and has no other's
+    tiles beside it. A hold directly above the loop then stands in the list.
+    """
+    if place.entries and len(_classes(space, place)) > 1:
+        return False
+    return all(shares_loops(space, child) for child in place.children if isinstance(child, Place))
+
+
 def falls_apart(space: GroupSpace, skeleton: Skeleton) -> bool:
     """Whether the root has no loops and holds nothing that joins all of its children.
 
@@ -98,9 +106,7 @@ def falls_apart(space: GroupSpace, skeleton: Skeleton) -> bool:
     move no more and take no more energy. Only the group's latency can be less, for transfers of one part
     overlap with the work of the other.
     """
-    root = skeleton.root
-    parts = [set(leaves_of(child)) for child in root.children]
-    return not root.entries and len(_classes(space, parts, root.body)) > 1
+    return not skeleton.root.entries and len(_classes(space, skeleton.root)) > 1
 
 
 def skeletons(space: GroupSpace, trees: Iterable[OrderTree]) -> Iterator[Skeleton]:
@@ -123,8 +129,6 @@ def skeletons(space: GroupSpace, trees: Iterable[OrderTree]) -> Iterator[Skeleto
             for (name, _), places in zip(shared, choice, strict=True):
                 for place in places:
                     held.setdefault(place, []).append(name)
-            if not _joined(space, numbered, held):
-                continue
             yield _assemble(space, tree, numbered, tuple(axes), held)
 
 
@@ -139,19 +143,10 @@ class _Numbered:
     leaves: tuple[int, ...]
 
 
-def _joined(space: GroupSpace, node: _Numbered, held: Mapping[tuple[int, int], Sequence[str]]) -> bool:
-    """Whether what every node with loops holds in its list joins its children (rule 3)."""
-    if node.loops:
-        names = [name for name in space.roles.internal if _lowest(space.users[name], node)]
-        names += held.get((node.number, len(node.loops)), ())
-        if len(_classes(space, [set(leaves_of(child)) for child in node.children], names)) > 1:
-            return False
-    return all(_joined(space, child, held) for child in node.children if isinstance(child, _Numbered))
-
-
-def _classes(space: GroupSpace, parts: list[set[int]], names: Iterable[str]) -> list[set[int]]:
-    """Children (their leaves) put together where they use one of some tensors."""
-    for name in names:
+def _classes(space: GroupSpace, place: Place) -> list[set[int]]:
+    """Leaves of a node's children, put together where children use one tensor of the node's list."""
+    parts = [set(leaves_of(child)) for child in place.children]
+    for name in place.body:
         users = set(space.users[name])
         touched = [part for part in parts if part & users]
         parts = [part for part in parts if not part & users] + [set[int]().union(*touched)]
