@@ -66,7 +66,11 @@ def canonical(graph: Graph, ops: Sequence[str]) -> tuple[Form, Names]:
         return op.kind, op.function, axis, inputs, tensor_number[op.output], *steps
 
     shapes = tuple(
-        (tuple(dim_number[dim] for dim in graph.tensors[name].dims), graph.tensors[name].bits, name in leaving)
+        (
+            tuple(dim_number[dim] for dim in graph.tensors[name].dims),
+            graph.tensors[name].bits,
+            name in leaving,
+        )
         for name in tensors
     )
     sizes = tuple(graph.dims[dim] for dim in dims)

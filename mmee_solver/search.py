@@ -25,9 +25,7 @@ FEW_TOPS = 16  # tops for which joint choices of rows are compared whole
 EVERY = 6  # rounds between two such comparisons
 
 
-def search(
-    program: Program, best: Incumbent, counts: Counts, mode: str, beats_split: bool = False
-) -> None:
+def search(program: Program, best: Incumbent, counts: Counts, mode: str, beats_split: bool = False) -> None:
     """Decide every tiling of a program: the best one, if it beats the incumbent, replaces it.
 
     The dram objective takes two passes. The first looks at traffic alone; the second for the least

@@ -251,9 +251,7 @@ class _Solver:
         return Objective("edp").key(choice.metrics)
 
 
-def best_split(
-    group: Ops, costs: MappingABC[Ops, tuple[Fraction, ...]]
-) -> tuple[Fraction, ...] | None:
+def best_split(group: Ops, costs: MappingABC[Ops, tuple[Fraction, ...]]) -> tuple[Fraction, ...] | None:
     """The least cost of a group's ops in smaller groups whose cost is known; None if some op has none.
 
     Parts of a convex group of at most three ops never wait for each other in a circle.

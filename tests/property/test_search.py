@@ -13,8 +13,11 @@ import pytest
 import threes
 
 from mmee_solver.accelerator import Accelerator, Array, Buffer, Dram, Vector
-from mmee_solver.enumerate import Objective, SearchOptions, search_group
+from mmee_solver.enumerate import Objective, SearchOptions, search_group, search_program
 from mmee_solver.errors import InfeasibleError
+from mmee_solver.program import group_program
+from mmee_solver.solve import best_split
+from mmee_solver.trees import legal_groups
 from mmee_solver.validate import validate_group
 from mmee_solver.workload import Step
 
@@ -103,6 +106,37 @@ def test_engine_equals_brute_force_at_length(block: int) -> None:
 @pytest.mark.parametrize("seed", range(50_000, 50_072))
 def test_engine_equals_brute_force_on_four_loops(seed: int) -> None:
     agree(seed, looped=4)
+
+
+@pytest.mark.parametrize("seed", range(95_000, 95_040))
+def test_what_falls_apart_is_not_missed_if_smaller_groups_are_the_cutoff(seed: int) -> None:
+    rng = Random(seed)
+    kind = ("siblings", "two-readers", "three-siblings", "norm-fork")[seed % 4]
+    graph = (threes if kind in threes.KINDS else instances).graph(rng, kind, looped=2)
+    accelerator = instances.accelerator(rng, graph)
+    name = ("dram", "energy")[seed // 4 % 2]
+    objective = Objective(name)
+    ops = tuple(op.name for op in graph.ops)
+    try:
+        whole = search_group(graph, accelerator, ops, objective)
+        parts = {
+            group: objective.key(result.metrics)[:2]
+            for group in legal_groups(graph, len(ops) - 1)
+            if (result := search_group(graph, accelerator, group, objective)).metrics is not None
+        }
+    except InfeasibleError:
+        return
+    split = best_split(ops, parts)
+    assert split is not None
+    assert whole.metrics is not None
+    program = group_program(graph, accelerator, ops, True, False)
+    cutoff = (*split, *(Fraction(0),) * 2)
+    found = search_program(program, accelerator, objective, "integer", cutoff, beats_split=True)
+    value = objective.key(whole.metrics)[:2] if name == "dram" else objective.key(whole.metrics)[:1]
+    least = split[: len(value)]
+    if found.metrics is not None:
+        least = min(least, objective.key(found.metrics)[: len(value)])
+    assert least == value
 
 
 def test_statistics_of_an_output_that_one_step_makes_are_not_doubled() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nests import SOFTMAX, build, einsum
 
-from mmee_solver.skeletons import Skeleton, skeletons
+from mmee_solver.skeletons import Skeleton, falls_apart, shares_loops, skeletons
 from mmee_solver.space import GroupSpace
 from mmee_solver.trees import Node, OrderTree, order_trees
 from mmee_solver.workload import Graph, Step
@@ -128,3 +128,28 @@ def test_every_internal_tensor_of_every_tree_has_one_hold() -> None:
     names = ("a", "b", "c")
     for skeleton in skeletons(GroupSpace.of(graph, names), order_trees(graph, names)):
         assert sorted(site.tensor for site in skeleton.sites) == ["O", "P"]
+
+
+def kept(graph: Graph, root: Node) -> list[dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]]:
+    """Holds of the skeletons of a tree that share no loop in vain."""
+    space = GroupSpace.of(graph, [op.name for op in graph.ops])
+    return [holds(one) for one in of(graph, root) if shares_loops(space, one.root)]
+
+
+def test_loops_are_shared_by_what_shares_a_tensor_below_them() -> None:
+    # without X in the list, each of the two can have l by itself
+    assert kept(siblings(), Node(("l",), (0, 1))) == [{"X": ("l", (0, 1), (0, 1))}]
+    # X above l is X in the list, with l inside of each
+    spec = {"X": "e", "A": "elk", "K": "lk", "B": "elj", "V": "lj"}
+    graph = build(spec, dict.fromkeys("lekj", 3), einsum("a", "X A", "K"), einsum("b", "X B", "V"))
+    assert kept(graph, Node(("l",), (0, 1))) == []
+    # a node without loops shares none
+    assert kept(siblings(), Node((), (0, 1))) == [{"X": ("", (0, 1), (0, 1))}, {}]
+    # what is made inside joins as well, here all but the third op
+    assert len(kept(chain(), Node(("m",), (0, 1, 2)))) == 1
+
+
+def test_a_root_without_loops_falls_apart_where_nothing_is_held_for_both() -> None:
+    space = GroupSpace.of(siblings(), "ab")
+    assert [falls_apart(space, one) for one in of(siblings(), Node((), (0, 1)))] == [False, True]
+    assert [falls_apart(space, one) for one in of(siblings(), Node(("l",), (0, 1)))] == [False, False]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations
+from itertools import combinations, permutations
 
 import pytest
 from nests import SOFTMAX, build, einsum, pointwise
@@ -288,6 +288,40 @@ def test_single_ops_come_first() -> None:
 
 def test_siblings_are_connected_through_what_they_read() -> None:
     assert groups(siblings()) == ["a", "b", "ab"]
+
+
+def test_larger_groups_are_convex_and_connected_as_well() -> None:
+    assert groups(relay("ab", "bc", "cd"), 4) == [*"abcd", "ab", "bc", "cd", "abc", "bcd", "abcd"]
+    # b and c lie on two ways from a to d: with one of them in, the other is in as well
+    diamond = groups(relay("ab", "ac", "bd", "cd"), 4)
+    assert diamond[9:] == ["abc", "bcd", "abcd"]
+    # a and c read T, and b runs between: it joins them
+    graph = relay("ab", "bc", extra={"a": "T", "c": "T"})
+    assert groups(graph, 3) == ["a", "b", "c", "ab", "bc", "abc"]
+
+
+def test_groups_of_three_are_those_of_brute_force() -> None:
+    graph = relay("ab", "bd", "ac", "ce", "de", "df", extra={"e": "T", "f": "T"})
+    found = legal_groups(graph, 6)
+    users = {op.name: set(op.tensors) for op in graph.ops}
+    feeds = {(a.name, b.name) for a in graph.ops for b in graph.ops if a.output in b.reads}
+    below = set(feeds)
+    for _ in graph.ops:
+        below |= {(a, d) for a, b in below for c, d in feeds if b == c}
+
+    def legal(group: tuple[str, ...]) -> bool:
+        reached, rest = {group[0]}, set(group[1:])
+        while more := {one for one in rest if any(users[one] & users[other] for other in reached)}:
+            reached, rest = reached | more, rest - more
+        outside = {op.name for op in graph.ops} - set(group)
+        return not rest and not any(
+            (a, x) in below and (x, b) in below for x in outside for a in group for b in group
+        )
+
+    names = [op.name for op in graph.ops]
+    expected = [g for n in range(1, 7) for g in combinations(names, n) if legal(g)]
+    assert set(found) == set(expected)
+    assert len(found) == len(expected)
 
 
 def test_strangers_are_not_fused() -> None:
