@@ -96,11 +96,11 @@ def renamed(group: Group, metrics: Metrics, old: Names, new: Names) -> tuple[Gro
         return Compute(ops[one.op])
 
     def array(config: ArrayConfig) -> ArrayConfig:
-        spatial = {
-            name: None if pair is None else (dims[pair[0]], pair[1])
-            for name, pair in (("rows", config.rows), ("cols", config.cols), ("batch", config.batch))
-        }
-        return replace(config, **spatial, inner=dims[config.inner])
+        rows, cols, batch = (
+            None if pair is None else (dims[pair[0]], pair[1])
+            for pair in (config.rows, config.cols, config.batch)
+        )
+        return ArrayConfig(rows, cols, batch, dims[config.inner], config.shape)
 
     moved = Group(
         tuple(ops[name] for name in group.ops),
