@@ -9,7 +9,7 @@ from mmee_solver.enumerate import Counts
 from mmee_solver.mapping import Options
 
 SPACE = (
-    "partition into convex groups of one to three ops connected by shared tensors; per group every "
+    "partition into convex groups of at most {} connected by shared tensors; per group every "
     "order tree, hold depth, tile size, streaming granule and array configuration of design §7; no "
     "tensor stays resident between groups"
 )
@@ -17,6 +17,7 @@ SPACE = (
 
 def certificate(
     options: Options,
+    largest: int,
     groups: Mapping[tuple[str, ...], Counts],
     dropped: Sequence[tuple[str, ...]],
     master: Mapping[str, Any],
@@ -28,6 +29,8 @@ def certificate(
     ----------
     options : Options
         What was asked for.
+    largest : int
+        Ops in a group at most.
     groups : mapping of group to Counts
         How the search of each candidate group went.
     dropped : sequence of groups
@@ -41,7 +44,7 @@ def certificate(
     for counts in groups.values():
         total.add(counts)
     return {
-        "space": SPACE,
+        "space": SPACE.format("one op" if largest == 1 else f"{largest} ops"),
         "options": options.as_dict(),
         **total.as_dict(),
         "groups": {" + ".join(group): counts.as_dict() for group, counts in groups.items()},

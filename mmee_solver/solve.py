@@ -30,7 +30,7 @@ from mmee_solver.workload import Graph
 
 Ops = tuple[str, ...]
 Progress = Callable[[str, int, int], None]
-LARGEST = 3  # ops in a group
+SHORT = 4  # ops of a graph up to which groups of three are searched; in longer ones they take minutes
 
 
 def solve(
@@ -142,11 +142,19 @@ class _Solver:
 
     def _certificate(self, choice: _Choice, bound: Fraction) -> dict[str, Any]:
         master = {"status": choice.partition.status, "groups": len(choice.partition.groups)}
-        return certificate(self.options, self.counts, list(self.dropped), master, number(bound))
+        return certificate(
+            self.options, self._largest, self.counts, list(self.dropped), master, number(bound)
+        )
 
     def _candidates(self) -> list[Ops]:
-        largest = 1 if self.options.fusion == "none" else LARGEST
-        return list(legal_groups(self.graph, largest))
+        return list(legal_groups(self.graph, self._largest))
+
+    @property
+    def _largest(self) -> int:
+        """Ops in a group at most."""
+        if self.options.fusion == "none":
+            return 1
+        return 3 if len(self.graph.ops) <= SHORT else 2
 
     def _best(self, objective: Objective, candidates: list[Ops]) -> _Choice:
         """The best partition into candidates under an additive objective."""

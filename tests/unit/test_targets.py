@@ -117,3 +117,25 @@ def test_a_graph_that_no_preset_has() -> None:
     least = 2 * (37 * 53 + 37 + 1)
     assert solve(graph, accelerator.with_buffer(least), "dram").value == everything
     assert solve(graph, accelerator.with_buffer(least - 2), "dram").value > everything
+
+
+@pytest.mark.parametrize(
+    ("capacity_bytes", "tiles", "most", "unfused"),
+    [
+        (MIB, "divisors", 1728053248, False),
+        (16 * MIB, "divisors", 503316480, True),
+        (MIB, "integer", 1308622848, False),
+        # pairs without a shared input need 452984832; K and V, which read the same, get below
+        (16 * MIB, "integer", 444596224, True),
+    ],
+)
+def test_a_layer_of_gpt3_as_ffm_models_it(capacity_bytes: int, tiles: str, most: int, unfused: bool) -> None:
+    found = elements("gpt3-6.7b-layer-ffm", capacity_bytes, tiles)
+    assert found <= most
+    if unfused:
+        assert found < elements("gpt3-6.7b-layer-ffm", capacity_bytes, tiles, fusion="none")
+
+
+def test_a_gate_and_its_products_fuse_to_one_group() -> None:
+    mapping = solve(load_graph("llama3-8b-ffn"), load_accelerator("tpuv4i-like"), "dram")
+    assert [len(group.ops) for group in mapping.groups] == [3]
