@@ -45,7 +45,7 @@ def agree(seed: int, looped: int, kinds: tuple[str, ...] = instances.KINDS, doub
     assert Objective(objective).key(result.metrics) == expected
 
 
-@pytest.mark.parametrize("seed", range(288))
+@pytest.mark.parametrize("seed", range(192))
 def test_engine_equals_brute_force_on_two_loops(seed: int) -> None:
     agree(seed, looped=2)
 
@@ -71,7 +71,7 @@ def test_engine_equals_brute_force_on_three_loops(seed: int) -> None:
     agree(seed, looped=3)
 
 
-@pytest.mark.parametrize("seed", range(70_000, 70_108))
+@pytest.mark.parametrize("seed", range(70_000, 70_072))
 def test_engine_equals_brute_force_on_further_kinds(seed: int) -> None:
     agree(seed, 2 + (seed % 5 == 0), instances.FURTHER_KINDS, double=0.4)
 
@@ -108,7 +108,7 @@ def test_engine_equals_brute_force_on_four_loops(seed: int) -> None:
     agree(seed, looped=4)
 
 
-@pytest.mark.parametrize("seed", range(95_000, 95_040))
+@pytest.mark.parametrize("seed", range(95_000, 95_024))
 def test_what_falls_apart_is_not_missed_if_smaller_groups_are_the_cutoff(seed: int) -> None:
     rng = Random(seed)
     kind = ("siblings", "two-readers", "three-siblings", "norm-fork")[seed % 4]

@@ -123,7 +123,7 @@ def test_a_renamed_group_is_legal_and_costs_the_same(seed: int) -> None:
 
 def test_layers_in_a_row_are_searched_once() -> None:
     accelerator = load_accelerator("accel1").with_buffer(4096)
-    short, long = (solve(chain(n), accelerator, "dram") for n in (4, 12))
+    short, long = (solve(chain(n), accelerator, "dram") for n in (5, 15))
     assert len(long.certificate["groups"]) == len(short.certificate["groups"])
     assert long.metrics.macs == 3 * short.metrics.macs
 
