@@ -149,6 +149,9 @@ def _show_schema(ctx: click.Context, _param: click.Parameter, which: str | None)
 )
 @click.option("--no-recompute", is_flag=True, help="Leave out dataflows that compute a value twice.")
 @click.option(
+    "--no-residency", is_flag=True, help="Let no intermediate stay in the buffer between fusion groups."
+)
+@click.option(
     "-o",
     "--output",
     metavar="FILE",
@@ -181,6 +184,7 @@ def main(
     buffer_bytes: int | None,
     fusion: str,
     no_recompute: bool,
+    no_residency: bool,
     output: str | None,
     as_json: bool,
     quiet: bool,
@@ -191,7 +195,13 @@ def main(
     and a vector unit (YAML). The answer says which operators to fuse, how to nest and tile the loops,
     which tiles to keep on chip and for how long; no dataflow of the searched space costs less.
     """
-    options = {"objective": objective, "tiles": tiles, "fusion": fusion, "recompute": not no_recompute}
+    options = {
+        "objective": objective,
+        "tiles": tiles,
+        "fusion": fusion,
+        "recompute": not no_recompute,
+        "residency": not no_residency,
+    }
     request = _Request(graph, accel, options, buffer_bytes, output, as_json, quiet)
     _guarded(lambda: _run(request))
 

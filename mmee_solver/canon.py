@@ -6,7 +6,7 @@ of them is solved and the others take its result under their own names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from mmee_solver.cost import Metrics
@@ -26,7 +26,7 @@ class Names:
     dims: tuple[str, ...]
 
 
-def canonical(graph: Graph, ops: Sequence[str]) -> tuple[Form, Names]:
+def canonical(graph: Graph, ops: Sequence[str], resident: Collection[str] = ()) -> tuple[Form, Names]:
     """The canonical form of a group, and the names that stand behind its numbers.
 
     Two groups with equal forms differ in nothing that their legality or cost depends on. Tensors and
@@ -38,6 +38,8 @@ def canonical(graph: Graph, ops: Sequence[str]) -> tuple[Form, Names]:
         The folded graph.
     ops : sequence of str
         The group, in topological order.
+    resident : collection of str
+        Tensors that stay whole in the buffer.
 
     >>> from mmee_solver.workload import Tensor
     >>> tensors = {name: Tensor(name, (one, two), "fp16") for name, one, two in
@@ -70,6 +72,7 @@ def canonical(graph: Graph, ops: Sequence[str]) -> tuple[Form, Names]:
             tuple(dim_number[dim] for dim in graph.tensors[name].dims),
             graph.tensors[name].bits,
             name in leaving,
+            name in resident,
         )
         for name in tensors
     )

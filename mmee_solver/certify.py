@@ -10,14 +10,16 @@ from mmee_solver.mapping import Options
 
 SPACE = (
     "partition into convex groups of at most {} connected by shared tensors; per group every "
-    "order tree, hold depth, tile size, streaming granule and array configuration of design §7; no "
-    "tensor stays resident between groups"
+    "order tree, hold depth, tile size, streaming granule and array configuration of design §7; {}"
 )
+STAYS = "an intermediate may stay whole in the buffer from the group that makes it to its last reader"
+LEAVES = "no tensor stays resident between groups"
 
 
 def certificate(
     options: Options,
     largest: int,
+    residency: bool,
     groups: Mapping[tuple[str, ...], Counts],
     dropped: Sequence[tuple[str, ...]],
     master: Mapping[str, Any],
@@ -31,12 +33,14 @@ def certificate(
         What was asked for.
     largest : int
         Ops in a group at most.
+    residency : bool
+        Whether some tensor may stay in the buffer between groups.
     groups : mapping of group to Counts
         How the search of each candidate group went.
     dropped : sequence of groups
         Candidates whose bound cannot beat running their ops alone.
     master : mapping
-        CP-SAT's status and bound.
+        CP-SAT's status, and how it came to price what it chose.
     lower_bound : int or float
         The proven bound, in the objective's unit.
     """
@@ -44,7 +48,7 @@ def certificate(
     for counts in groups.values():
         total.add(counts)
     return {
-        "space": SPACE.format("one op" if largest == 1 else f"{largest} ops"),
+        "space": SPACE.format("one op" if largest == 1 else f"{largest} ops", STAYS if residency else LEAVES),
         "options": options.as_dict(),
         **total.as_dict(),
         "groups": {" + ".join(group): counts.as_dict() for group, counts in groups.items()},

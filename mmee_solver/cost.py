@@ -326,7 +326,8 @@ def _peak_bytes(
             if graph.op(row.consumer).output == name:
                 revisited = streamed and visits(graph, site) > 1
                 twice = 2 if accelerator.buffer.double_buffered and revisited else 1
-                rows = prod(site.tile(dim) for dim in row.rows)
+                sizes_of = graph.dims.__getitem__ if name in resident else site.tile
+                rows = prod(sizes_of(dim) for dim in row.rows)
                 size += twice * bits_to_bytes(STATISTICS_BITS * rows)
         sizes.append(size)
     return max(sum(sizes[index] for index in alive) for alive in sites.moments)

@@ -235,7 +235,9 @@ def _site_terms(
     site: Site,
     online: Sequence[tuple[RowStep, int]],
 ) -> None:
-    """Tile and traffic of one hold, with the statistics that run online into it."""
+    """Tile and traffic of one hold, with the statistics that run online into it; none if it is resident."""
+    if site.tensor in space.resident:
+        return
     graph, roles = space.graph, space.roles
     tensor, lacking = graph.tensors[site.tensor], _lacking(space, site)
     streamed = site.tensor not in roles.internal or site.tensor in roles.leaving

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from math import prod
 
 import numpy as np
@@ -92,14 +93,17 @@ def search_program(
     tiles: str,
     cutoff: Key | None = None,
     beats_split: bool = False,
+    floor: tuple[Fraction, ...] | None = None,
 ) -> GroupResult:
     """The same for a group that is listed and encoded already.
 
-    ``beats_split`` says that the cutoff is the cost of its ops in smaller groups.
+    Tensors that stay resident belong to the program; their bytes count in its peak. ``beats_split`` says
+    that the cutoff is the cost of its ops in smaller groups; ``floor`` is a known bound of what adds up
+    over groups, at which the search may stop.
     """
     counts = Counts(trees=program.trees, structures=program.structures)
     _check_feasible(program, accelerator)
-    best = Incumbent(program.space.graph, accelerator, program.top.weights, objective, cutoff)
+    best = Incumbent(program.space, accelerator, program.top.weights, objective, cutoff, floor)
     search(program, best, counts, tiles, beats_split)
     if best.group is None:
         return GroupResult(None, None, counts)
@@ -114,7 +118,7 @@ def _check_feasible(program: Program, accelerator: Accelerator) -> None:
     for number in range(len(program.skeletons)):
         # the least over rows of each moment is a bound; the sum of one choice of rows is reached
         options = [rows[i][leaf.layouts[number]] for i, leaf in enumerate(program.leaves)]
-        peak, picks = _least_peak(top[number], options)
+        peak, picks = _least_peak(top[number] + program.space.kept_bytes, options)
         if best is None or peak < best[0]:
             chosen = [int(leaf.layouts[number][p]) for leaf, p in zip(program.leaves, picks, strict=True)]
             best = (peak, number, chosen)

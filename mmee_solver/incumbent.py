@@ -12,8 +12,8 @@ from mmee_solver.cost import Metrics, evaluate_group
 from mmee_solver.encode import Weights
 from mmee_solver.nest import Group
 from mmee_solver.objective import Key, Objective
+from mmee_solver.space import GroupSpace
 from mmee_solver.tables import Floats, Mask
-from mmee_solver.workload import Graph
 
 _EXACT = float(1 << 52)  # whole numbers below are exact in float64, and so are their sums
 _LARGE_ROUNDING = 1e-14  # relative; of sums of whole numbers that are not
@@ -22,19 +22,23 @@ _LARGE_ROUNDING = 1e-14  # relative; of sums of whole numbers that are not
 class Incumbent:
     """Keeps the best group, its metrics and its key; compares bounds with it.
 
-    ``traffic_only`` looks at nothing but DRAM traffic; ``floor_bits`` is a proved least traffic.
+    ``traffic_only`` looks at nothing but DRAM traffic; ``floor_bits`` is a proved least traffic;
+    ``floor`` is a known bound of what adds up over groups (see :meth:`Objective.additive`).
     """
 
     def __init__(
         self,
-        graph: Graph,
+        space: GroupSpace,
         accelerator: Accelerator,
         weights: Weights,
         objective: Objective,
         cutoff: Key | None,
+        floor: tuple[Fraction, ...] | None = None,
     ) -> None:
-        self.graph, self.accelerator, self.objective = graph, accelerator, objective
-        self.capacity = float(accelerator.buffer.capacity_bytes)
+        self.graph, self.resident = space.graph, space.resident
+        self.accelerator, self.objective, self.floor = accelerator, objective, floor
+        self.kept_bytes = float(space.kept_bytes)
+        self.capacity = float(accelerator.buffer.capacity_bytes) - self.kept_bytes
         self.rates, self.scale = Rates.of(accelerator), weights.scale
         self.least_per_bit = float(min(weights.read_bit, weights.write_bit))
         self.traffic_only = False
@@ -48,7 +52,7 @@ class Incumbent:
 
     def offer(self, group: Group) -> None:
         """Cost one candidate exactly, and keep it if it fits and is the best."""
-        metrics = evaluate_group(self.graph, self.accelerator, group)
+        metrics = evaluate_group(self.graph, self.accelerator, group, self.resident)
         if metrics.peak_buffer_bytes > self.accelerator.buffer.capacity_bytes:
             return
         key = self.objective.key(metrics)
@@ -62,6 +66,15 @@ class Incumbent:
     def _accept(self, key: Key, group: Group, metrics: Metrics) -> None:
         self.key, self.group, self.metrics = key, group, metrics
         self.limit = self.objective.scaled(key, self.scale)
+
+    @property
+    def done(self) -> bool:
+        """Whether the best reaches the floor, so that nothing is better (in what adds up over groups)."""
+        if self.floor is None or self.metrics is None:
+            return False
+        if self.traffic_only:
+            return self.metrics.dram_bytes <= self.floor[0]
+        return self.objective.additive(self.metrics) <= self.floor
 
     def start_traffic(self) -> None:
         """Look for the least traffic alone, at most the cutoff's: equal traffic may still win by energy."""
@@ -112,7 +125,7 @@ class Incumbent:
             lacking = np.maximum(self.floor_bits - columns[..., DRAM], 0.0)
             columns[..., DRAM] += lacking
             columns[..., ENERGY] += lacking * self.least_per_bit
-        figures = self.rates.figures(columns, peak)
+        figures = self.rates.figures(columns, peak + self.kept_bytes)
         if self.traffic_only:
             zero = np.zeros_like(figures.dram)
             return figures.dram, zero, zero, zero
@@ -180,4 +193,4 @@ class Incumbent:
         tolerance = self.tolerance()
         for key, best in list(zip(keys, self.limit, strict=True))[first:last]:
             tied &= key >= best * (1 - tolerance)
-        return np.where(tied, np.minimum(most, self.limit[last] - 1), most)
+        return np.where(tied, np.minimum(most, self.limit[last] - 1 - self.kept_bytes), most)

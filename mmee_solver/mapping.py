@@ -22,12 +22,13 @@ TILES = ("integer", "divisors")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for: objective, tile sizes, fusion, recomputation."""
+    """What was asked for: objective, tile sizes, fusion, recomputation, residency between groups."""
 
     objective: str = "energy"
     tiles: str = "integer"
     fusion: str = "auto"
     recompute: bool = True
+    residency: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """Options by name."""
@@ -36,6 +37,7 @@ class Options:
             "tiles": self.tiles,
             "fusion": self.fusion,
             "recompute": self.recompute,
+            "residency": self.residency,
         }
 
 

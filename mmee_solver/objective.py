@@ -34,6 +34,14 @@ class Objective:
         peak = Fraction(metrics.peak_buffer_bytes)
         return self.order(Fraction(metrics.dram_bytes), energy, latency, peak)
 
+    def additive(self, metrics: Metrics) -> tuple[Fraction, ...]:
+        """The parts of the key that add up over groups: all but the peak."""
+        return self.without_peak(self.key(metrics))
+
+    def without_peak(self, key: Key) -> tuple[Fraction, ...]:
+        """The parts of a key before the peak."""
+        return key[:2] if self.name in ("energy", "latency") else key[:3]
+
     def order(self, dram: Fraction, energy: Fraction, latency: Fraction, peak: Fraction) -> Key:
         """Arrange exact figures by importance."""
         if self.name == "dram":

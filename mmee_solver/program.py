@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,7 +78,12 @@ class Program:
 
 
 def group_program(
-    graph: Graph, accelerator: Accelerator, ops: Sequence[str], recompute: bool, recut: bool
+    graph: Graph,
+    accelerator: Accelerator,
+    ops: Sequence[str],
+    recompute: bool,
+    recut: bool,
+    resident: Collection[str] = (),
 ) -> Program:
     """List and encode everything that a group may do.
 
@@ -94,8 +99,10 @@ def group_program(
         Whether loops that recompute an op are in the space.
     recut : bool
         Whether a granule may take sizes that a loop may not (with divisors).
+    resident : collection of str
+        Tensors that stay whole in the buffer.
     """
-    space = GroupSpace.of(graph, ops)
+    space = GroupSpace.of(graph, ops, resident)
     trees = order_trees(graph, ops, recompute)
     found: list[Skeleton] = []
     paths: list[list[Path]] = []

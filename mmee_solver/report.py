@@ -324,4 +324,5 @@ def _asked(options: Options) -> tuple[str, ...]:
         "any tile size" if options.tiles == "integer" else "tile sizes that divide",
         {"none": "no fusion", "auto": "fusion where it pays", "all": "fewest groups"}[options.fusion],
         "recomputation allowed" if options.recompute else "no recomputation",
+        *(("nothing resident between groups",) if not options.residency and options.fusion != "none" else ()),
     )

@@ -66,7 +66,7 @@ def _run(arena: Arena, skipped: bool) -> None:
     if not len(draft.tops):
         return
     state, rounds = _evaluate(arena, draft), 0
-    while len(state):
+    while len(state) and not best.done:
         if not best.traffic_only and rounds % 6 == 1:
             drop_configurations(arena, state)
         if rounds & (rounds - 1) == 0 or rounds % 8 == 0:

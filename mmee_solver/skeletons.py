@@ -125,7 +125,8 @@ def skeletons(space: GroupSpace, trees: Iterable[OrderTree]) -> Iterator[Skeleto
         shared = [(name, users) for name, users in space.externals if len(users) > 1]
         options = [list(_covers(space, name, users, numbered)) for name, users in shared]
         for choice in product(*options):
-            held: dict[tuple[int, int], list[str]] = {}
+            # a resident tensor is held over all of the group
+            held: dict[tuple[int, int], list[str]] = {(numbered.number, 0): list(space.kept)}
             for (name, _), places in zip(shared, choice, strict=True):
                 for place in places:
                     held.setdefault(place, []).append(name)
@@ -147,6 +148,8 @@ def _classes(space: GroupSpace, place: Place) -> list[set[int]]:
     """Leaves of a node's children, put together where children use one tensor of the node's list."""
     parts = [set(leaves_of(child)) for child in place.children]
     for name in place.body:
+        if name in space.kept:
+            continue
         users = set(space.users[name])
         touched = [part for part in parts if part & users]
         parts = [part for part in parts if not part & users] + [set[int]().union(*touched)]

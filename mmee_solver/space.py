@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from mmee_solver.roles import Roles, RowStep, group_roles, row_steps
+from mmee_solver.units import bits_to_bytes
 from mmee_solver.workload import Graph, Op, vector_ops_per_element
 
 
@@ -18,12 +19,16 @@ class GroupSpace:
     ops: tuple[Op, ...]
     roles: Roles
     rows: tuple[RowStep, ...]
+    resident: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, graph: Graph, names: Sequence[str]) -> GroupSpace:
-        """The space of a group, ops in the given order."""
+    def of(cls, graph: Graph, names: Sequence[str], resident: Collection[str] = ()) -> GroupSpace:
+        """The space of a group, ops in the given order; ``resident`` tensors stay whole in the buffer."""
         ops = tuple(graph.op(name) for name in names)
-        return cls(graph, ops, group_roles(graph, names), row_steps(graph, names))
+        touched = frozenset(name for op in ops for name in op.tensors)
+        return cls(
+            graph, ops, group_roles(graph, names), row_steps(graph, names), touched.intersection(resident)
+        )
 
     def dims(self, tensor: str) -> frozenset[str]:
         """Dims of a tensor that a loop can cut (size above 1)."""
@@ -83,6 +88,20 @@ class GroupSpace:
 
     @cached_property
     def externals(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Tensors that cross the group's border, each with the leaves that use it."""
-        internal = self.roles.internal
-        return tuple((name, leaves) for name, leaves in self.users.items() if name not in internal)
+        """Tensors that cross the group's border and move, each with the leaves that use it."""
+        left_out = {*self.roles.internal, *self.resident}
+        return tuple((name, leaves) for name, leaves in self.users.items() if name not in left_out)
+
+    @cached_property
+    def kept(self) -> tuple[str, ...]:
+        """Resident tensors that the group reads or makes for others: held over all of it.
+
+        A resident tensor has no traffic and takes no further room, so nothing is lost: the statistics of
+        rows never wait for it, a prologue works on it once, and statistics beside it are kept whole.
+        """
+        return tuple(name for name in self.users if name in self.resident - set(self.roles.internal))
+
+    @cached_property
+    def kept_bytes(self) -> int:
+        """Bytes of all resident tensors that the group touches."""
+        return sum(bits_to_bytes(self.graph.bits(name)) for name in self.resident)

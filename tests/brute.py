@@ -46,6 +46,7 @@ class Space:
     ops: tuple[Op, ...]
     tiles: str
     recompute: bool
+    resident: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         names = [op.name for op in self.ops]
@@ -71,6 +72,8 @@ def spread(count: int) -> list[tuple[int, int, int]]:
 
 
 def tile_bytes(space: Space, tensor: str, pieces: Pieces) -> int:
+    if tensor in space.resident:
+        return 0
     spec = space.graph.tensors[tensor]
     streamed = tensor not in space.roles.internal or tensor in space.roles.leaving
     copies = 2 if streamed and space.acc.buffer.double_buffered else 1
@@ -95,7 +98,10 @@ def add_hold(space: Space, figures: list[int], tensor: str, pieces: Pieces, onli
     leaves = tensor not in roles.internal
     for rows in stats:
         twice = 2 if space.acc.buffer.double_buffered and leaves and v > 1 else 1
-        figures[PEAK] += twice * 8 * prod(max(pieces[d]) for d in rows)
+        whole = tensor in space.resident
+        figures[PEAK] += twice * 8 * prod(g.dims[d] if whole else max(pieces[d]) for d in rows)
+    if tensor in space.resident:
+        return
     if tensor in roles.inputs:
         figures[READ] += -(-bits * v // 8)
     elif not leaves:
@@ -436,14 +442,18 @@ def solve(
     objective: str,
     tiles: str = "integer",
     recompute: bool = True,
+    resident: frozenset[str] = frozenset(),
 ) -> tuple[Fraction, ...] | None:
-    """Least key (value, then energy, latency, peak) of a group; None if nothing fits."""
+    """Least key (value, then energy, latency, peak) of a group; None if nothing fits.
+
+    ``resident`` tensors stay whole in the buffer; the peak has their bytes.
+    """
     best: tuple[Fraction, ...] | None = None
     members = tuple(graph.op(name) for name in ops)
     for order in permutations(members):
         if any(later.output in op.reads for i, op in enumerate(order) for later in order[i + 1 :]):
             continue
-        space = Space(graph, acc, order, tiles, recompute)
+        space = Space(graph, acc, order, tiles, recompute, resident)
         for tree in trees(space, tuple(range(len(order))), frozenset(), True):
             for key in solve_tree(space, tree, objective):
                 if best is None or key < best:
@@ -492,8 +502,9 @@ def solve_placed(
         options.append(leaf_options(space, leaf, paths[leaf], private, frozenset(online)))
     if not all(options):
         return
+    kept = sum(-(-space.graph.bits(t) // 8) for t in space.resident)
     for sets in product(*options):
-        total, peaks = list(figures), [0] * len(space.ops)
+        total, peaks = list(figures), [kept] * len(space.ops)
         everything = frozenset().union(*sets)
         for one, at in zip(held, pieces, strict=True):
             total[PEAK] = 0

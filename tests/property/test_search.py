@@ -15,8 +15,8 @@ import threes
 from mmee_solver.accelerator import Accelerator, Array, Buffer, Dram, Vector
 from mmee_solver.enumerate import Objective, SearchOptions, search_group, search_program
 from mmee_solver.errors import InfeasibleError
+from mmee_solver.plan import best_split
 from mmee_solver.program import group_program
-from mmee_solver.solve import best_split
 from mmee_solver.trees import legal_groups
 from mmee_solver.validate import validate_group
 from mmee_solver.workload import Step

@@ -15,7 +15,8 @@ from mmee_solver.canon import canonical, renamed
 from mmee_solver.cost import evaluate_group
 from mmee_solver.enumerate import Objective, search_group
 from mmee_solver.io import graph_from_json, load_accelerator
-from mmee_solver.solve import best_split, solve
+from mmee_solver.plan import best_split
+from mmee_solver.solve import solve
 from mmee_solver.validate import validate_group
 from mmee_solver.workload import Graph, Op, Step, Tensor
 

@@ -45,6 +45,8 @@ ORDER = (
     "enumerate",
     "mapping",
     "master",
+    "plan",
+    "pricing",
     "certify",
     "solve",
     "files",
