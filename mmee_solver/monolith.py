@@ -37,7 +37,7 @@ FUSION = ("none", "auto", "all")
 TILES = ("integer", "divisors")
 MOST_OPS = 6
 LARGEST_GROUP = 3
-MOST_POINTS = 20_000
+MOST_TILINGS = 100_000
 MOST_ROWS = 400_000
 
 Ops = tuple[str, ...]
@@ -167,12 +167,12 @@ def solve_groups(
     MmeeError
         If the chosen nests do not cost what CP-SAT says: an error of this program.
     """
-    _check_size(graph, groups)
-    terms = Terms(cp_model.CpModel(), MOST_ROWS)
-    models = [
-        _add_group(terms, GroupFacts.of(graph, accelerator, names, options.tiles, options.recompute))
-        for names in groups
+    candidates = [
+        GroupFacts.of(graph, accelerator, names, options.tiles, options.recompute) for names in groups
     ]
+    _check_size(candidates)
+    terms = Terms(cp_model.CpModel(), MOST_ROWS)
+    models = [_add_group(terms, facts) for facts in candidates]
     _add_partition(terms, graph, models)
     return _solved(terms, graph, accelerator, models, options)
 
@@ -205,15 +205,17 @@ def _connected(graph: Graph, members: Ops) -> bool:
     return len(reached) == len(members)
 
 
-def _check_size(graph: Graph, candidates: Iterable[Ops]) -> None:
-    """Refuse what would take too long: points of the iteration spaces of all candidates, per op."""
-    points = sum(
-        prod(graph.dims[dim] for dim in graph.op_dims(graph.op(name))) for names in candidates for name in names
+def _check_size(candidates: Iterable[GroupFacts]) -> None:
+    """Refuse what would take too long: by the tilings of every op of every candidate."""
+    tilings = sum(
+        prod(len(facts.sizes(dim)) for dim in facts.graph.op_dims(op))
+        for facts in candidates
+        for op in facts.ops
     )
-    if points > MOST_POINTS:
+    if tilings > MOST_TILINGS:
         raise InputError(
-            f"the candidate groups have {points} points of iteration in all; "
-            f"a monolithic model is solved for at most {MOST_POINTS}",
+            f"the ops of the candidate groups have {tilings} tilings in all; "
+            f"a monolithic model is solved for at most {MOST_TILINGS}",
             "dims",
         )
 

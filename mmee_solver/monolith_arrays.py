@@ -72,8 +72,11 @@ def distinct_configurations(
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """How an op runs: ``choice`` indexes ``configs``; per dim its passes, and those with the inner dim's
-    replaced by its steps; ``fill`` cycles per pass. An op that uses no array passes each dim N times."""
+    """How an op runs: ``choice`` indexes ``configs``, ``fill`` are cycles per pass.
+
+    ``passes`` are those of each dim; ``walked`` has the steps of the inner dim instead of its passes.
+    An op that uses no array has no configuration and passes each dim N times.
+    """
 
     configs: tuple[ArrayConfig, ...]
     choice: Quantity
@@ -135,6 +138,9 @@ def fine_passes(size: int, tile: int, granule: int, extent: int) -> int:
     >>> fine_passes(7, 4, 3, 2)
     5
     """
-    pieces = [min(tile, size - start) for start in range(0, size, tile)]
-    finest = [min(granule, piece - start) for piece in pieces for start in range(0, piece, granule)]
-    return sum(ceil_div(piece, extent) for piece in finest)
+    whole, rest = divmod(size, tile)
+    passes = 0
+    for piece, count in ((tile, whole), (rest, 1)):
+        full, short = divmod(piece, granule)
+        passes += count * (full * ceil_div(granule, extent) + ceil_div(short, extent))
+    return passes

@@ -14,7 +14,7 @@ from mmee_solver.accelerator import Accelerator
 from mmee_solver.monolith_arrays import Mapped, add_mapping
 from mmee_solver.monolith_paths import GroupFacts, Paths
 from mmee_solver.monolith_sites import Sites
-from mmee_solver.monolith_terms import Literal, Quantity, Sum, Terms, linear, most, negated, number
+from mmee_solver.monolith_terms import Quantity, Sum, Switch, Terms, linear, most, negated, number
 from mmee_solver.roles import STATISTICS_BITS, RowStep
 from mmee_solver.units import bits_to_bytes, ceil_div, exact
 from mmee_solver.workload import Op, vector_ops_per_element
@@ -66,7 +66,7 @@ def _constants(accelerator: Accelerator) -> tuple[Fraction, ...]:
     )
 
 
-def add_costs(terms: Terms, facts: GroupFacts, paths: Paths, sites: Sites, take: Literal) -> Costs:
+def add_costs(terms: Terms, facts: GroupFacts, paths: Paths, sites: Sites, take: Switch) -> Costs:
     """The figures of a group; its occupancy fits if the group is taken.
 
     Raises
@@ -77,9 +77,7 @@ def add_costs(terms: Terms, facts: GroupFacts, paths: Paths, sites: Sites, take:
     figures = Figures()
     visits = {
         key: terms.product(
-            sites.held_steps[*key, dim]
-            for dim in facts.dims
-            if dim not in facts.graph.tensors[key[0]].dims
+            sites.held_steps[*key, dim] for dim in facts.dims if dim not in facts.graph.tensors[key[0]].dims
         )
         for key in sites.above
     }
@@ -112,7 +110,7 @@ def _at_least(terms: Terms, name: str, bound: Sum, divisor: int = 1) -> Quantity
     return Quantity(found, (0, top))
 
 
-def _when(terms: Terms, name: str, literal: Literal, bound: Sum) -> Quantity:
+def _when(terms: Terms, name: str, literal: Switch, bound: Sum) -> Quantity:
     """At least a sum if a literal holds; else 0."""
     if literal is False:
         return number(0)
@@ -137,7 +135,8 @@ def _add_traffic(
         bits, users = graph.bits(tensor), facts.users(tensor)
         if tensor in roles.inputs:
             holds = [
-                (bits, _when(terms, "visits", sites.leads[tensor, i], [(1, visits[tensor, i])])) for i in users
+                (bits, _when(terms, "visits", sites.leads[tensor, i], [(1, visits[tensor, i])]))
+                for i in users
             ]
             figures.read_bytes += _bytes(terms, holds)
         elif tensor in roles.internal:
@@ -167,7 +166,7 @@ def _add_occupancy(
     sites: Sites,
     visits: dict[tuple[str, int], Quantity],
     online: dict[RowStep, Quantity],
-    take: Literal,
+    take: Switch,
 ) -> None:
     """What is alive while an op runs fits the buffer (§5)."""
     tiles = {key: _tile_bytes(terms, facts, sites, key, visits[key], online) for key in sites.above}

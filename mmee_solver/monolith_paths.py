@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import combinations, permutations
 
 from mmee_solver.accelerator import Accelerator
-from mmee_solver.monolith_terms import Literal, Quantity, Terms, negated, number
+from mmee_solver.monolith_terms import Literal, Quantity, Switch, Terms, negated, number, switch
 from mmee_solver.roles import Roles, RowStep, group_roles, row_steps
 from mmee_solver.units import ceil_div
 from mmee_solver.workload import Graph, Op
 
-Prefix = Mapping[str, Literal]  # per dim: whether its loop is in the set
+Prefix = Mapping[str, Switch]  # per dim: whether its loop is in the set
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class Paths:
 
     tile: Mapping[tuple[int, str], Quantity]
     steps: Mapping[tuple[int, str], Quantity]
-    loop: Mapping[tuple[int, str], Literal]
-    share: Mapping[tuple[int, int, str], Literal]
+    loop: Mapping[tuple[int, str], Switch]
+    share: Mapping[tuple[int, int, str], Switch]
     before: Mapping[tuple[int, int], Literal]
 
 
@@ -92,7 +92,7 @@ def add_paths(terms: Terms, facts: GroupFacts) -> Paths:
     """Variables of the loops of a group, with what §5 asks of them."""
     tile: dict[tuple[int, str], Quantity] = {}
     steps: dict[tuple[int, str], Quantity] = {}
-    loop: dict[tuple[int, str], Literal] = {}
+    loop: dict[tuple[int, str], Switch] = {}
     for i, op in enumerate(facts.ops):
         for dim in facts.dims:
             _add_loop(terms, facts, i, dim, _may_loop(facts, op, dim), tile, steps, loop)
@@ -117,7 +117,7 @@ def _add_loop(
     allowed: bool,
     tile: dict[tuple[int, str], Quantity],
     steps: dict[tuple[int, str], Quantity],
-    loop: dict[tuple[int, str], Literal],
+    loop: dict[tuple[int, str], Switch],
 ) -> None:
     size = facts.graph.dims[dim]
     if not allowed:
@@ -129,22 +129,22 @@ def _add_loop(
         [tile[i, dim]],
         lambda t: (ceil_div(size, t), int(t < size)),
     )
-    loop[i, dim] = looped.term
+    loop[i, dim] = switch(looped)
 
 
 def _add_sharing(
     terms: Terms,
     facts: GroupFacts,
     tile: Mapping[tuple[int, str], Quantity],
-    loop: Mapping[tuple[int, str], Literal],
-) -> dict[tuple[int, int, str], Literal]:
+    loop: Mapping[tuple[int, str], Switch],
+) -> dict[tuple[int, int, str], Switch]:
     """Shared loops: of one tile size, transitive, and never over a reduction that its reader waits for."""
-    share: dict[tuple[int, int, str], Literal] = {}
+    share: dict[tuple[int, int, str], Switch] = {}
     count = len(facts.ops)
     for i, j in combinations(range(count), 2):
         for dim in facts.dims:
             both = loop[i, dim] is not False and loop[j, dim] is not False
-            literal: Literal = False
+            literal: Switch = False
             if both and not _unfinished(facts, i, j, dim):
                 literal = terms.literal(f"share {i} {j} {dim}")
                 terms.model.add_implication(literal, loop[i, dim])

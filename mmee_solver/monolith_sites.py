@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations, permutations
 
 from mmee_solver.monolith_paths import GroupFacts, Paths, Prefix, add_nesting
-from mmee_solver.monolith_terms import Literal, Quantity, Terms, flag, negated, number
+from mmee_solver.monolith_terms import Quantity, Switch, Terms, flag, negated, number, switch
 from mmee_solver.roles import RowStep
 from mmee_solver.units import ceil_div
 
@@ -29,10 +29,10 @@ class Sites:
     """
 
     above: Mapping[tuple[str, int], Prefix]
-    leads: Mapping[tuple[str, int], Literal]
-    stream: Mapping[tuple[str, int], Literal]
-    same: Mapping[tuple[str, int, int], Literal]
-    alive: Mapping[tuple[str, int, int], Literal]
+    leads: Mapping[tuple[str, int], Switch]
+    stream: Mapping[tuple[str, int], Switch]
+    same: Mapping[tuple[str, int, int], Switch]
+    alive: Mapping[tuple[str, int, int], Switch]
     granule: Mapping[tuple[int, str], Quantity]
     held_tile: Mapping[tuple[str, int, str], Quantity]
     held_steps: Mapping[tuple[str, int, str], Quantity]
@@ -63,10 +63,10 @@ def add_sites(terms: Terms, facts: GroupFacts, paths: Paths) -> Sites:
 
 def _add_holds(
     terms: Terms, facts: GroupFacts, paths: Paths
-) -> tuple[dict[tuple[str, int], Prefix], dict[tuple[str, int, int], Literal]]:
+) -> tuple[dict[tuple[str, int], Prefix], dict[tuple[str, int, int], Switch]]:
     """Loops above every hold, and who shares one."""
     above: dict[tuple[str, int], Prefix] = {}
-    same: dict[tuple[str, int, int], Literal] = {}
+    same: dict[tuple[str, int, int], Switch] = {}
     for tensor in dict.fromkeys(name for op in facts.ops for name in op.tensors):
         users = facts.users(tensor)
         internal = tensor in facts.roles.internal
@@ -74,14 +74,12 @@ def _add_holds(
         for i in users:
             above[tensor, i] = lowest if internal else _add_prefix(terms, facts, paths, tensor, i)
         for i, j in combinations(users, 2):
-            literal: Literal = True if internal else terms.literal(f"same {tensor} {i} {j}")
+            literal: Switch = True if internal else terms.literal(f"same {tensor} {i} {j}")
             same[tensor, i, j] = same[tensor, j, i] = literal
             if not internal:
                 _add_same(terms, facts, paths, tensor, (i, j), above, literal)
         for i, j, k in permutations(users, 3):
-            terms.clause(
-                negated(same[tensor, i, j]), negated(same[tensor, j, k]), same[tensor, i, k]
-            )
+            terms.clause(negated(same[tensor, i, j]), negated(same[tensor, j, k]), same[tensor, i, k])
     return above, same
 
 
@@ -89,7 +87,7 @@ def _lowest(terms: Terms, facts: GroupFacts, paths: Paths, users: tuple[int, ...
     """Loops above the lowest node over some ops: those that all of them share."""
     if len(users) == 2:
         return {dim: paths.share[users[0], users[1], dim] for dim in facts.dims}
-    found: dict[str, Literal] = {}
+    found: dict[str, Switch] = {}
     for dim in facts.dims:
         parts = [paths.share[users[0], j, dim] for j in users[1:]]
         if any(part is False for part in parts):
@@ -104,7 +102,7 @@ def _lowest(terms: Terms, facts: GroupFacts, paths: Paths, users: tuple[int, ...
 
 
 def _add_prefix(terms: Terms, facts: GroupFacts, paths: Paths, tensor: str, i: int) -> Prefix:
-    prefix: dict[str, Literal] = {}
+    prefix: dict[str, Switch] = {}
     for dim in facts.dims:
         prefix[dim] = False
         if paths.loop[i, dim] is not False:
@@ -120,7 +118,7 @@ def _add_same(
     tensor: str,
     pair: tuple[int, int],
     above: Mapping[tuple[str, int], Prefix],
-    same: Literal,
+    same: Switch,
 ) -> None:
     """One hold for two ops stands above what they do not share; one above a shared loop serves both."""
     i, j = pair
@@ -138,20 +136,20 @@ def _add_lifetimes(
     facts: GroupFacts,
     paths: Paths,
     above: Mapping[tuple[str, int], Prefix],
-    same: Mapping[tuple[str, int, int], Literal],
-) -> dict[tuple[str, int, int], Literal]:
+    same: Mapping[tuple[str, int, int], Switch],
+) -> dict[tuple[str, int, int], Switch]:
     """Which holds are alive while another op runs.
 
     A hold is alive while every op runs that is below a loop which stands below the hold, and from
     the first op that it serves to the last. The same hold is alive for all that it serves.
     """
-    alive: dict[tuple[str, int, int], Literal] = {}
+    alive: dict[tuple[str, int, int], Switch] = {}
     for tensor, i in above:
         users = facts.users(tensor)
         for j in range(len(facts.ops)):
             if j == i:
                 continue
-            literal: Literal = terms.literal(f"alive {tensor} {i} {j}")
+            literal: Switch = terms.literal(f"alive {tensor} {i} {j}")
             alive[tensor, i, j] = literal
             for dim in facts.dims:
                 terms.clause(literal, negated(paths.share[i, j, dim]), above[tensor, i][dim])
@@ -178,7 +176,7 @@ def _add_last_use(
     paths: Paths,
     key: tuple[str, int, int, int],
     above: Mapping[tuple[str, int], Prefix],
-    same: Mapping[tuple[str, int, int], Literal],
+    same: Mapping[tuple[str, int, int], Switch],
 ) -> None:
     """A hold of a list lasts to the last use in the list: it serves whoever comes after its first user.
 
@@ -186,7 +184,7 @@ def _add_last_use(
     list, too: then it is served by that hold.
     """
     tensor, i, j, k = key
-    excuses: list[Literal] = []
+    excuses: list[Switch] = []
     for dim in facts.dims:
         deeper, outside = terms.literal("deeper"), terms.literal("outside")
         terms.clause(~deeper, paths.share[i, j, dim])
@@ -194,16 +192,14 @@ def _add_last_use(
         terms.clause(~outside, above[tensor, i][dim])
         terms.clause(~outside, negated(paths.share[i, k, dim]))
         excuses += [deeper, outside]
-    terms.clause(
-        negated(same[tensor, i, j]), same[tensor, i, k], negated(paths.before[i, k]), *excuses
-    )
+    terms.clause(negated(same[tensor, i, j]), same[tensor, i, k], negated(paths.before[i, k]), *excuses)
 
 
 def _add_leaders(
-    terms: Terms, facts: GroupFacts, same: Mapping[tuple[str, int, int], Literal]
-) -> dict[tuple[str, int], Literal]:
+    terms: Terms, facts: GroupFacts, same: Mapping[tuple[str, int, int], Switch]
+) -> dict[tuple[str, int], Switch]:
     """The first op of those that share a hold stands for it."""
-    leads: dict[tuple[str, int], Literal] = {}
+    leads: dict[tuple[str, int], Switch] = {}
     for tensor in dict.fromkeys(name for op in facts.ops for name in op.tensors):
         users = facts.users(tensor)
         for position, i in enumerate(users):
@@ -221,10 +217,10 @@ def _add_streaming(
     facts: GroupFacts,
     paths: Paths,
     above: Mapping[tuple[str, int], Prefix],
-    same: Mapping[tuple[str, int, int], Literal],
-) -> tuple[dict[tuple[str, int], Literal], dict[tuple[int, str], Quantity]]:
+    same: Mapping[tuple[str, int, int], Switch],
+) -> tuple[dict[tuple[str, int], Switch], dict[tuple[int, str], Quantity]]:
     """Granules: further loops directly above the innermost hold of an op, over dims of its tensor."""
-    stream: dict[tuple[str, int], Literal] = {}
+    stream: dict[tuple[str, int], Switch] = {}
     granule: dict[tuple[int, str], Quantity] = {}
     for i, op in enumerate(facts.ops):
         for tensor in op.tensors:
@@ -251,7 +247,7 @@ def _add_streaming(
                 [tile, granule[i, dim]],
                 lambda t, g: (int(g < t),) if g <= t else None,
             )
-            terms.clause(negated(cut.term), *ways)
+            terms.clause(negated(switch(cut)), *ways)
     return stream, granule
 
 
@@ -305,7 +301,7 @@ def _add_rows(
     facts: GroupFacts,
     paths: Paths,
     above: Mapping[tuple[str, int], Prefix],
-    stream: Mapping[tuple[str, int], Literal],
+    stream: Mapping[tuple[str, int], Switch],
     granule: Mapping[tuple[int, str], Quantity],
 ) -> dict[RowStep, Quantity]:
     """Steps of each row's axis above its hold; a step that cannot run online has its rows whole."""

@@ -15,7 +15,8 @@ from ortools.sat.python import cp_model
 
 from mmee_solver.errors import InputError
 
-Literal = cp_model.BoolVarT | bool
+Switch = cp_model.IntVar | bool  # a 0/1 variable, or a constant
+Literal = cp_model.BoolVarT | bool  # a switch or its opposite
 TABLE_ROWS = 4_000  # of one product; beyond, CP-SAT multiplies
 MOST_VALUES = 20_000  # of one quantity
 
@@ -41,9 +42,14 @@ def number(value: int) -> Quantity:
     return Quantity(value, (value,))
 
 
-def flag(literal: Literal) -> Quantity:
-    """A literal as a quantity: 0 or 1."""
-    return number(int(literal)) if isinstance(literal, bool) else Quantity(literal, (0, 1))
+def flag(switch: Switch) -> Quantity:
+    """A switch as a quantity: 0 or 1."""
+    return number(int(switch)) if isinstance(switch, bool) else Quantity(switch, (0, 1))
+
+
+def switch(quantity: Quantity) -> Switch:
+    """A quantity of 0 or 1 as a switch."""
+    return bool(quantity.term) if isinstance(quantity.term, int) else quantity.term
 
 
 def negated(literal: Literal) -> Literal:
@@ -87,16 +93,16 @@ class Terms:
         found = tuple(sorted(set(values)))
         if len(found) == 1:
             return number(found[0])
-        return Quantity(self.model.new_int_var_from_domain(cp_model.Domain.from_values(found), name), found)
+        return Quantity(
+            self.model.new_int_var_from_domain(cp_model.Domain.from_values(list(found)), name), found
+        )
 
     def clause(self, *literals: Literal) -> None:
         """At least one literal holds; a clause that a constant satisfies is left out."""
         if True not in [one for one in literals if isinstance(one, bool)]:
             self.model.add_bool_or([one for one in literals if not isinstance(one, bool)])
 
-    def derived(
-        self, name: str, inputs: Sequence[Quantity], rule: Callable[..., int | None]
-    ) -> Quantity:
+    def derived(self, name: str, inputs: Sequence[Quantity], rule: Callable[..., int | None]) -> Quantity:
         """A quantity that follows from others; None forbids a combination of their values.
 
         Raises
@@ -127,9 +133,7 @@ class Terms:
         ]
         self.rows += len(rows)
         if self.rows > self.limit:
-            raise InputError(
-                f"more than {self.limit} table rows; the monolithic model is for smaller graphs"
-            )
+            raise InputError(f"more than {self.limit} table rows; the monolithic model is for smaller graphs")
         if not rows:
             self.clause()
             return [number(0) for _ in names]
@@ -161,7 +165,8 @@ class Terms:
         variables.sort(key=lambda pair: pair[0])
         if not variables:
             return number(scale)
-        indices, found = (variables[0][0],), variables[0][1]
+        indices: tuple[int, ...] = (variables[0][0],)
+        found = variables[0][1]
         for index, factor in variables[1:]:
             indices = (*indices, index)
             if indices not in self.products:
