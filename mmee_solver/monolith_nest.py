@@ -157,16 +157,34 @@ class _Builder:
     def _list(self, ops: Sequence[int], placed: Loops) -> Nest:
         """Children in order; a hold that several of them share comes before the first of these."""
         children = self._children(ops, placed)
+        ended = self._ended(ops, placed)
+        if ended:
+            children = [ended, *(child for child in children if not set(child) <= set(ended))]
+            children.sort(key=lambda child: self.chosen.order.index(child[0]))
         items: list[Item] = []
-        for position, child in enumerate(children):
+        for child in children:
             for (tensor, i), served in self.chosen.serves.items():
-                here = self.chosen.above[tensor, i] == placed and self._spread(tensor, i, placed)
-                if i in child and here and i == min(served, key=self.chosen.order.index):
+                here = self.chosen.above[tensor, i] == placed and served <= set(ops)
+                first = i == min(served, key=self.chosen.order.index)
+                if here and first and i in child and not served <= set(child):
                     items.append(Hold(tensor))
-            part = self.items(child, placed)
-            others = [op for other in (*children[:position], *children[position + 1 :]) for op in other]
-            items += self._apart(part, others)
+            part = self._list(child, placed) if child == ended else self.items(child, placed)
+            items += self._apart(part, [op for op in ops if op not in child])
         return tuple(items)
+
+    def _ended(self, ops: Sequence[int], placed: Loops) -> tuple[int, ...]:
+        """Ops from the first to the last that a hold of the list serves, if a later one reads its tensor."""
+        for (tensor, i), served in self.chosen.serves.items():
+            if (
+                self.chosen.above[tensor, i] == placed
+                and served < set(ops)
+                and self._spread(tensor, i, placed)
+            ):
+                places = sorted(self.chosen.order.index(op) for op in served)
+                later = self.chosen.order[places[-1] + 1 :]
+                if any(op in ops and tensor in self.facts.ops[op].tensors for op in later):
+                    return self.chosen.order[places[0] : places[-1] + 1]
+        return ()
 
     def _apart(self, part: Nest, others: Sequence[int]) -> Nest:
         """A child whose holds end with it, though other ops of the list use the tensor: a loop of one step.

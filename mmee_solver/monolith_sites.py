@@ -166,7 +166,7 @@ def _add_lifetimes(
                 terms.clause(literal, negated(same[tensor, i, k]), negated(alive[tensor, k, j]))
     for tensor in dict.fromkeys(tensor for tensor, _ in above):
         for i, j, k in permutations(facts.users(tensor), 3):
-            _add_last_use(terms, facts, paths, (tensor, i, j, k), above, same)
+            _add_last_use(terms, facts, paths, (tensor, i, j, k), above, same, alive)
     return alive
 
 
@@ -177,13 +177,17 @@ def _add_last_use(
     key: tuple[str, int, int, int],
     above: Mapping[tuple[str, int], Prefix],
     same: Mapping[tuple[str, int, int], Switch],
+    alive: Mapping[tuple[str, int, int], Switch],
 ) -> None:
-    """A hold of a list lasts to the last use in the list: it serves whoever comes after its first user.
+    """A hold of a list lasts to the last use in the list; a loop of one step can end it before.
 
-    Op k, after op i, reads the tensor that i and j hold in the list where they part, and is in that
-    list, too: then it is served by that hold.
+    Ops i and j share a hold in the list where they part, and op k of the same list reads the tensor from
+    a hold of its own. Then k does not run between them; if it runs after both, they stand in a loop of
+    one step, below which the hold is, and whatever else one of them shares with k is alive for both.
     """
     tensor, i, j, k = key
+    if same[tensor, i, k] is True:
+        return
     excuses: list[Switch] = []
     for dim in facts.dims:
         deeper, outside = terms.literal("deeper"), terms.literal("outside")
@@ -192,7 +196,15 @@ def _add_last_use(
         terms.clause(~outside, above[tensor, i][dim])
         terms.clause(~outside, negated(paths.share[i, k, dim]))
         excuses += [deeper, outside]
-    terms.clause(negated(same[tensor, i, j]), same[tensor, i, k], negated(paths.before[i, k]), *excuses)
+    apart = [negated(same[tensor, i, j]), same[tensor, i, k], negated(paths.before[i, k]), *excuses]
+    terms.clause(*apart, negated(paths.before[k, j]))
+    ends = terms.literal(f"ends {tensor} {i} {j}")
+    terms.clause(*apart, negated(paths.before[j, k]), ends)
+    for other in dict.fromkeys(name for name, _ in above):
+        if other != tensor:
+            for one, two in ((i, j), (j, i)):
+                if (other, one, k) in same:
+                    terms.clause(~ends, negated(same[other, one, k]), alive[other, one, two])
 
 
 def _add_leaders(
