@@ -4,9 +4,18 @@ Partition and order of the groups, order of the ops, shared and private loops, t
 granules and array configurations are variables of one model, solved once (design §7, §8). It shares
 the cost model's definitions with the engine, but none of its enumeration: a check of both.
 
-Left out: tensors that stay resident between groups (§7.6); loops over dims that no op of the group
-has and private loops over dims that the op lacks (they only recompute); a shared hold that ends before
-the last user of its list, which only loops of one step could say.
+Left out are tensors that stay resident between groups (§7.6), and what obviously gains nothing: loops over
+dims that no op of the group has, and private loops over dims that the op lacks (they only recompute).
+Loops of one step are there where they tell something: a hold of a list can end before the last op of
+the list that reads its tensor.
+
+The model is for graphs of few ops and dims of few tile sizes: small sizes, or divisors. Sizes are not
+what limits it, but values: attention of GPT-3 with tile sizes that divide takes seconds.
+
+References
+----------
+Design §8: "For small cases one monolithic CP-SAT model (tile sizes and all) proves the same optimum by
+another road."
 """
 
 from __future__ import annotations
@@ -305,7 +314,7 @@ def _solved(
     solver = _solver(options.seconds)
     code = solver.solve(terms.model)
     if code == cp_model.MODEL_INVALID:
-        raise MmeeError(f"CP-SAT refuses the model: {terms.model.validate()}")
+        raise InputError(f"the figures are too large for CP-SAT: {terms.model.validate()}")
     unit = Fraction(1, energy_scale(accelerator) if objective in ("energy", "edp") else 1)
     if code not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         bound = None if code == cp_model.INFEASIBLE else round(solver.best_objective_bound) * unit

@@ -57,7 +57,7 @@ def agree(seed: int, looped: int, kinds: tuple[str, ...], with_brute: bool = Tru
         assert found.value == (None if least is None else least[0])
 
 
-@pytest.mark.parametrize("seed", range(110_000, 110_072))
+@pytest.mark.parametrize("seed", range(110_000, 110_054))
 def test_one_or_two_ops_on_two_loops(seed: int) -> None:
     agree(seed, 2, instances.KINDS)
 
@@ -67,9 +67,9 @@ def test_further_kinds_on_two_loops(seed: int) -> None:
     agree(seed, 2, instances.FURTHER_KINDS)
 
 
-@pytest.mark.parametrize("seed", range(112_000, 112_018))
+@pytest.mark.parametrize("seed", range(112_000, 112_036))
 def test_one_or_two_ops_on_three_loops(seed: int) -> None:
-    agree(seed, 3, instances.KINDS)
+    agree(seed, 3, instances.KINDS, with_brute=False)
 
 
 @pytest.mark.parametrize("seed", range(113_000, 113_007))
