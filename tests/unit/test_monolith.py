@@ -1,4 +1,4 @@
-"""The monolithic model: each family of constraints alone, feasible and infeasible, and what comes of a solve."""
+"""The monolithic model: each family of constraints alone, feasible and infeasible, and results of all kinds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mmee_solver.monolith_arrays import distinct_configurations, every_configura
 from mmee_solver.monolith_paths import GroupFacts, Paths, add_nesting, add_paths
 from mmee_solver.monolith_sites import Sites, add_sites, fine_steps
 from mmee_solver.monolith_terms import Quantity, Terms, number
-from mmee_solver.nest import Compute, Hold, Loop, Nest
+from mmee_solver.nest import Compute, Hold, Loop
 from mmee_solver.trace import count_pieces, cut
 from mmee_solver.workload import Graph
 
