@@ -1,4 +1,4 @@
-"""The monolithic model: each family of constraints alone, feasible and infeasible, and results of all kinds."""
+"""The monolithic model: each family of constraints alone, feasible and infeasible; results of all kinds."""
 
 from __future__ import annotations
 
