@@ -49,6 +49,13 @@ ORDER = (
     "pricing",
     "certify",
     "solve",
+    "monolith_terms",
+    "monolith_paths",
+    "monolith_sites",
+    "monolith_arrays",
+    "monolith_costs",
+    "monolith_nest",
+    "monolith",
     "files",
     "schema",
     "decode",
@@ -57,7 +64,10 @@ ORDER = (
     "nestview",
     "report",
 )
-HOMES = {"ortools": {"trees", "master", "certify"}, "yaml": {"io"}}
+MONOLITH = {name for name in ORDER if name.startswith("monolith")}
+# the monolithic model is a second road to the optimum: it shares definitions with the engine, no enumeration
+SHARED = {"errors", "units", "workload", "accelerator", "fold", "nest", "roles", "trace", "cost", "validate"}
+HOMES = {"ortools": {"trees", "master", "certify"} | MONOLITH, "yaml": {"io"}}
 NOWHERE = {"click", "rich", "mmee_cli", "mmee_graphs"}
 FOLDER = Path(str(resources.files("mmee_solver")))
 MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
@@ -88,6 +98,12 @@ def test_a_module_imports_only_from_those_above(module: str) -> None:
     above = {f"mmee_solver.{name}" for name in ORDER[: ORDER.index(module)]}
     own = {name for name in imports(module) if name.split(".")[0] == "mmee_solver"}
     assert own <= above
+
+
+@pytest.mark.parametrize("module", sorted(MONOLITH))
+def test_the_monolithic_model_shares_no_enumeration_with_the_engine(module: str) -> None:
+    own = {name.removeprefix("mmee_solver.") for name in imports(module) if name.startswith("mmee_solver.")}
+    assert own <= SHARED | MONOLITH
 
 
 @pytest.mark.parametrize("module", [*MODULES, "__init__"])
