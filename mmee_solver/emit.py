@@ -101,10 +101,11 @@ class _Emitter:
         items: list[Item] = []
         waiting = list(node.body)
         for number, child in enumerate(node.children):
-            # a hold of the list starts with the first child that uses its tensor
+            # a hold of the list starts with the first child that it serves and that uses its tensor
             used = {tensor for name in self._names(child) for tensor in self.graph.op(name).tensors}
-            items += [Hold(name) for name in waiting if name in used]
-            waiting = [name for name in waiting if name not in used]
+            begun = [(name, start) for name, start in waiting if name in used and start <= number]
+            items += [Hold(name) for name, _ in begun]
+            waiting = [one for one in waiting if one not in begun]
             part = self._leaf(child, pieces) if isinstance(child, int) else self.place(child, pieces, above)
             later = {
                 tensor

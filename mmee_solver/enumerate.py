@@ -105,6 +105,8 @@ def search_program(
     _check_feasible(program, accelerator)
     best = Incumbent(program.space, accelerator, program.top.weights, objective, cutoff, floor)
     search(program, best, counts, tiles, beats_split)
+    if best.group is None and cutoff is None:
+        raise _nothing_fits(program, accelerator, tiles)
     if best.group is None:
         return GroupResult(None, None, counts)
     return GroupResult(best.group, best.metrics, counts)
@@ -126,6 +128,29 @@ def _check_feasible(program: Program, accelerator: Accelerator) -> None:
             return
     assert best is not None
     raise _infeasible(program, accelerator, *best)
+
+
+def _nothing_fits(program: Program, accelerator: Accelerator, tiles: str) -> InfeasibleError:
+    """The error of a group that needs more than its bound says: statistics that double buffering doubles.
+
+    The least capacity that would do is found by bisection, for what fits a buffer fits a larger one.
+    """
+    low, high = accelerator.buffer.capacity_bytes, 2 * accelerator.buffer.capacity_bytes
+    traffic = Objective("dram")
+
+    def fits(capacity: int) -> bool:
+        best = Incumbent(program.space, accelerator.with_buffer(capacity), program.top.weights, traffic, None)
+        search(program, best, Counts(), tiles)
+        return best.group is not None
+
+    while not fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    detail = "statistics of a revisited output count twice when double-buffered"
+    names = " + ".join(op.name for op in program.space.ops)
+    return InfeasibleError(names, high, accelerator.buffer.capacity_bytes, detail)
 
 
 def _least_bytes(encoding: Encoding) -> Floats:

@@ -49,10 +49,13 @@ Entry = Hold | LoopAt
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A node: its loops and the holds between them, holds in the list inside, children, leaves below."""
+    """A node: its loops and the holds between them, holds in the list inside, children, leaves below.
+
+    ``body`` pairs each tensor held in the list with the number of the first child that the hold serves.
+    """
 
     entries: tuple[Entry, ...]
-    body: tuple[str, ...]
+    body: tuple[tuple[str, int], ...]
     children: tuple[Place | int, ...]
     leaves: tuple[int, ...]
 
@@ -126,11 +129,34 @@ def skeletons(space: GroupSpace, trees: Iterable[OrderTree]) -> Iterator[Skeleto
         options = [list(_covers(space, name, users, numbered)) for name, users in shared]
         for choice in product(*options):
             # a resident tensor is held over all of the group
-            held: dict[tuple[int, int], list[str]] = {(numbered.number, 0): list(space.kept)}
+            held: _Held = {(numbered.number, 0): [(name, 0) for name in space.kept]}
             for (name, _), places in zip(shared, choice, strict=True):
-                for place in places:
-                    held.setdefault(place, []).append(name)
-            yield _assemble(space, tree, numbered, tuple(axes), held)
+                for number, position, start in places:
+                    held.setdefault((number, position), []).append((name, start))
+            found = _assemble(space, tree, numbered, tuple(axes), held)
+            if _needs_its_nodes(space, found.root):
+                yield found
+
+
+def _needs_its_nodes(space: GroupSpace, place: Place) -> bool:
+    """Whether every inner node without loops ends a hold whose tensor is used behind it.
+
+    If not, its children may as well stand in the list around it, where every hold lasts no longer.
+    """
+    for number, child in enumerate(place.children):
+        if isinstance(child, int):
+            continue
+        behind = {leaf for other in place.children[number + 1 :] for leaf in leaves_of(other)}
+        used = frozenset(name for name, users in space.users.items() if behind.intersection(users))
+        if not child.entries and not any(name in used for name, _ in child.body):
+            return False
+        if not _needs_its_nodes(space, child):
+            return False
+    return True
+
+
+# (node, position) -> tensors held there, each with the number of the first child that the hold serves
+_Held = dict[tuple[int, int], list[tuple[str, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +173,11 @@ class _Numbered:
 def _classes(space: GroupSpace, place: Place) -> list[set[int]]:
     """Leaves of a node's children, put together where children use one tensor of the node's list."""
     parts = [set(leaves_of(child)) for child in place.children]
-    for name in place.body:
+    for name, start in place.body:
         if name in space.kept:
             continue
-        users = set(space.users[name])
+        served = {leaf for child in place.children[start:] for leaf in leaves_of(child)}
+        users = served.intersection(space.users[name])
         touched = [part for part in parts if part & users]
         parts = [part for part in parts if not part & users] + [set[int]().union(*touched)]
     return parts
@@ -172,34 +199,42 @@ def _number(root: Node, axes: list[Axis]) -> _Numbered:
 
 def _covers(
     space: GroupSpace, name: str, users: Sequence[int], node: _Numbered, above: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Ways to hold a tensor for several leaves at once: (node, position) pairs, none above another.
+) -> Iterator[tuple[tuple[int, int, int], ...]]:
+    """Ways to hold a tensor for several leaves at once: (node, position, first child served) each.
 
-    Position p is directly above the node's loop p; the number of loops is the list inside.
+    Position p is directly above the node's loop p; the number of loops is the list inside. A hold above a
+    loop serves all children. One in the list may leave out the first that use the tensor, which then hold
+    it themselves, and lasts to the last.
     """
     inside = [leaf for leaf in node.leaves if leaf in users]
     if len(inside) < 2:
         yield ()
         return
     own, rows = space.dims(name), space.axes_of_rows(name)
-    for position in range(len(node.loops) + 1):
+    for position in range(len(node.loops)):
         outer = (*above, *node.loops[:position])
         if any(space.must_span(name, leaf) & set(outer) for leaf in inside):
             continue
-        if position == len(node.loops) and not _lowest(inside, node):
-            continue  # all users below one child: the place above its loops is the same
-        everywhere = position < len(node.loops) or _lifetime(node, inside) == node.leaves
-        if position and node.loops[position - 1] not in own and everywhere:
+        if position and node.loops[position - 1] not in own:
             continue  # rule 1
-        below = node.loops[position] if position < len(node.loops) else None
-        if below in own and below not in rows:
+        if node.loops[position] in own and node.loops[position] not in rows:
             continue  # rule 2
-        yield ((node.number, position),)
+        yield ((node.number, position, 0),)
+    outer = (*above, *node.loops)
     parts = [
-        list(_covers(space, name, users, child, (*above, *node.loops)))
+        list(_covers(space, name, users, child, outer)) if isinstance(child, _Numbered) else [()]
         for child in node.children
-        if isinstance(child, _Numbered)
     ]
+    touched = [i for i, child in enumerate(node.children) if set(leaves_of(child)) & set(inside)]
+    for start in touched[:-1]:  # several children: else the place above the loops of the one is the same
+        served = [leaf for child in node.children[start:] for leaf in leaves_of(child) if leaf in inside]
+        if any(space.must_span(name, leaf) & set(outer) for leaf in served):
+            continue
+        everywhere = _lifetime(node, served) == node.leaves
+        if node.loops and node.loops[-1] not in own and everywhere:
+            continue  # rule 1
+        for choice in product(*parts[:start]):
+            yield (*(place for part in choice for place in part), (node.number, len(node.loops), start))
     for choice in product(*parts):
         yield tuple(place for part in choice for place in part)
 
@@ -209,7 +244,7 @@ def _assemble(
     tree: OrderTree,
     root: _Numbered,
     axes: tuple[Axis, ...],
-    held: Mapping[tuple[int, int], Sequence[str]],
+    held: _Held,
 ) -> Skeleton:
     sites: list[Site] = []
     paths: dict[int, tuple[Step, ...]] = {}
@@ -221,16 +256,17 @@ def _assemble(
         entries: list[Entry] = []
         level = dict(level)
         for position, (axis, dim) in enumerate(zip(node.axes, node.loops, strict=True)):
-            for name in held.get((node.number, position), ()):
+            for name, _ in held.get((node.number, position), ()):
                 entries.append(Hold(name))
                 sites.append(Site(name, dict(level), node.leaves, users_in(name, node)))
             entries.append(LoopAt(axis))
             level[dim] = axis
             path = (*path, Step(axis, dim, node.leaves))
         body = list(held.get((node.number, len(node.loops)), ()))
-        body += [name for name in space.roles.internal if _lowest(space.users[name], node)]
-        for name in body:
-            served = users_in(name, node)
+        body += [(name, 0) for name in space.roles.internal if _lowest(space.users[name], node)]
+        for name, start in body:
+            behind = {leaf for child in node.children[start:] for leaf in leaves_of(child)}
+            served = tuple(leaf for leaf in users_in(name, node) if leaf in behind)
             sites.append(Site(name, dict(level), _lifetime(node, served), served))
         children: list[Place | int] = []
         for child in node.children:

@@ -47,9 +47,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class OrderTree:
-    """The ops and the root over them: leaf i is op i; only the root may lack loops.
+    """The ops and the root over them: leaf i is op i.
 
-    The order of the leaves below the root is the order of computation.
+    The order of the leaves below the root is the order of computation. The root may lack loops; another
+    node only if a tensor from outside, used in it and behind it, may end with it (then it is written as
+    one loop of a single step).
     """
 
     ops: tuple[str, ...]
@@ -175,12 +177,21 @@ class _Lister:
         blocks = list(self._divisions(leaves))
         joined = [division for division in blocks if self._joined(division)]
         for loops in _sequences(tuple(batch), tuple(rest)):
-            if not loops and not root:
+            if not loops and not root and not self._ends(leaves):
                 continue
             inside = above | set(loops)
             for division in joined if loops else blocks:
                 for children in self._children(division, inside):
                     yield Node(loops, children)
+
+    def _ends(self, leaves: tuple[int, ...]) -> bool:
+        """Whether a tensor from outside is used by several of some leaves, and by others."""
+        mine = set(leaves)
+        return any(
+            len(users & mine) > 1 and users - mine
+            for name, users in self.users.items()
+            if name not in self.roles.internal
+        )
 
     def _children(
         self, division: tuple[tuple[int, ...], ...], above: frozenset[str]

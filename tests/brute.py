@@ -344,7 +344,7 @@ def trees(space: Space, leaves: tuple[int, ...], above: frozenset[str], root: bo
     g = space.graph
     dims = [d for d in dict.fromkeys(d for i in leaves for d in g.op_dims(space.ops[i])) if g.dims[d] > 1]
     dims = [d for d in dims if d not in above and legal(space, leaves, d)]
-    for count in range(0 if root else 1, len(dims) + 1):
+    for count in range(0 if root or ends(space, leaves) else 1, len(dims) + 1):
         for order in permutations(dims, count):
             for division in divisions(leaves):
                 if len(division) < 2:
@@ -356,6 +356,12 @@ def trees(space: Space, leaves: tuple[int, ...], above: frozenset[str], root: bo
                 for children in product(*options):
                     for tiles in product(*(space.sizes(d)[:-1] for d in order)):
                         yield Node(tuple(zip(order, tiles, strict=True)), children, leaves)
+
+
+def ends(space: Space, leaves: tuple[int, ...]) -> bool:
+    """Whether a hold in a list of its own (a loop of one step) may end before its tensor's last reader."""
+    users = [{i for i, op in enumerate(space.ops) if t in op.tensors} for t in space.graph.tensors]
+    return any(len(mine & set(leaves)) > 1 and mine - set(leaves) for mine in users)
 
 
 def legal(space: Space, leaves: tuple[int, ...], dim: str) -> bool:
@@ -412,9 +418,15 @@ def covers(
     for position in range(len(node.loops)):
         yield (Held(tensor, above + node.loops[:position], node.leaves, mine),)
     inner = above + node.loops
-    if len(mine) > 1:
-        yield (Held(tensor, inner, alive_in(node, mine), mine),)
-    for parts in product(*(list(covers(child, tensor, mine, inner)) for child in node.children)):
+    each = [list(covers(child, tensor, mine, inner)) for child in node.children]
+    for start in range(len(node.children)):
+        served = tuple(i for child in node.children[start:] for i in below(child) if i in mine)
+        if len(served) > 1:
+            # children before the hold have their own
+            for parts in product(*each[:start]):
+                held = tuple(one for part in parts for one in part)
+                yield (*held, Held(tensor, inner, alive_in(node, served), served))
+    for parts in product(*each):
         yield tuple(held for part in parts for held in part)
 
 

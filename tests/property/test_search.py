@@ -19,7 +19,7 @@ from mmee_solver.plan import best_split
 from mmee_solver.program import group_program
 from mmee_solver.trees import legal_groups
 from mmee_solver.validate import validate_group
-from mmee_solver.workload import Step
+from mmee_solver.workload import Graph, Step, Tensor
 
 OBJECTIVES = ("dram", "energy", "latency", "edp")
 
@@ -183,3 +183,65 @@ def test_least_capacity_is_exact(seed: int) -> None:
     assert search_group(graph, accelerator.with_buffer(least), ops, Objective("dram")).group is not None
     with pytest.raises(InfeasibleError):
         search_group(graph, accelerator.with_buffer(least - 1), ops, Objective("dram"))
+
+
+def _three(sizes: dict[str, int], wide: bool, gated: bool, dtype: str) -> Graph:
+    """Three ops that read X; the last takes the output of one before it."""
+    spec = {"X": "me", "A": "ef", "B": "ef" if wide else "ea", "C": "ef"}
+    spec |= {"G": "mf", "H": "mf" if wide else "ma", "Y": "mf"}
+    second = [nests.pointwise("mul", "G")] if gated else []
+    last = nests.pointwise("mul", "H" if gated else "G")
+    ops = (nests.einsum("a", "X A", "G"), nests.einsum("b", "X B", "H", *second))
+    return nests.build(spec, sizes, *ops, nests.einsum("c", "X C", "Y", last), dtype=dtype)
+
+
+def test_a_shared_hold_may_end_before_another_op_reads_its_tensor() -> None:
+    # X for a and b only: a loop of one step ends its hold, so that Y has room; found by the monolithic model
+    graph = _three({"m": 1, "e": 2, "f": 3}, wide=True, gated=True, dtype="int8")
+    buffer = Buffer(8, 40, 0.1, 4, double_buffered=True)
+    array = Array(1, ((2, 3),), 0.3, 0.5, pipeline="systolic")
+    accelerator = Accelerator("tiny", 1e9, Dram(1e12, 64, 64), buffer, array, Vector(1, 0.4))
+    result = search_group(graph, accelerator, ("a", "b", "c"), Objective("energy"))
+    assert result.group is not None
+    assert validate_group(graph, accelerator, result.group).energy.total == Fraction(42936, 10)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "capacity", "least"),
+    [
+        ({"m": 2, "e": 3, "f": 1, "a": 2}, 26, Fraction(449264, 100)),
+        ({"m": 1, "e": 2, "f": 1, "a": 3}, 15, Fraction(66041, 25)),
+    ],
+)
+def test_a_shared_hold_may_serve_the_last_ops_only(
+    sizes: dict[str, int], capacity: int, least: Fraction
+) -> None:
+    graph = _three(sizes, wide=False, gated=False, dtype="fp16")
+    array, dram = Array(4, ((2, 3),), 0.3, 0.5), Dram(2e9, 7.03, 64)
+    accelerator = Accelerator("tiny", 1e9, dram, Buffer(capacity, 40, 0.1), array, Vector(1, 0.4, "add"))
+    result = search_group(graph, accelerator, ("a", "b", "c"), Objective("energy"))
+    assert result.group is not None
+    assert validate_group(graph, accelerator, result.group).energy.total == least
+
+
+def test_statistics_that_count_twice_can_make_a_group_too_large() -> None:
+    widths = {"X": "fp32", "W": "fp32", "K": "fp16", "Q": "fp32", "P": "fp32", "V": "fp16", "O": "fp16"}
+    dims = {"X": "le", "W": "ek", "K": "lk", "Q": "ik", "P": "il", "V": "lj", "O": "ij"}
+    tensors = {name: Tensor(name, tuple(dims[name]), dtype) for name, dtype in widths.items()}
+    ops = (nests.einsum("a", "X W", "K"), nests.einsum("b", "Q K", "P", nests.SOFTMAX))
+    graph = Graph(
+        "rows",
+        dict(zip("eijkl", (1, 1, 2, 2, 2), strict=True)),
+        tensors,
+        (*ops, nests.einsum("c", "P V", "O")),
+    )
+    buffer = Buffer(22, 0.25, 2.3, None, double_buffered=True)
+    array = Array(1, ((2, 2),), 0.3, 0.5, ("weight", "output"))
+    accelerator = Accelerator("tiny", 1e9, Dram(1e12, 7.03, 64), buffer, array, Vector(128, 0.4))
+    options = SearchOptions("divisors")
+    with pytest.raises(InfeasibleError) as caught:
+        search_group(graph, accelerator, ("a", "b", "c"), Objective("dram"), options)
+    assert caught.value.demand_bytes == 24
+    found = search_group(graph, accelerator.with_buffer(24), ("a", "b", "c"), Objective("dram"), options)
+    assert found.metrics is not None
+    assert found.metrics.peak_buffer_bytes == 24

@@ -47,7 +47,9 @@ def flat(*ops: str, shared: tuple[str, ...] = (), body: tuple[str, ...] = ()) ->
     axes = tuple(Axis(dim, SHARED) for dim in shared)
     path = tuple(PathStep(axis, dim, leaves) for axis, dim in enumerate(shared))
     entries = tuple(LoopAt(axis) for axis in range(len(shared)))
-    return Skeleton(ops, axes, Place(entries, body, leaves, leaves), (), (path,) * len(ops))
+    return Skeleton(
+        ops, axes, Place(entries, tuple((name, 0) for name in body), leaves, leaves), (), (path,) * len(ops)
+    )
 
 
 def layout(skeleton: Skeleton, leaf: int, private: tuple[Axis, ...], *entries: Entry) -> Layout:

@@ -231,11 +231,18 @@ def test_every_tree_is_legal_and_listed_once(graph: Graph, recompute: bool) -> N
         check(graph, tree.root, tree.ops, frozenset(), recompute, root=True)
 
 
+def ends(graph: Graph, node: Node, names: Sequence[str]) -> bool:
+    """Whether a graph input is read by several ops of a node, and by others."""
+    inside = {names[leaf] for leaf in node.leaves}
+    readers = [set(graph.consumers(tensor)) for tensor in graph.inputs()]
+    return any(len(found & inside) > 1 and found - inside for found in readers)
+
+
 def check(
     graph: Graph, node: Node, names: Sequence[str], above: frozenset[str], recompute: bool, root: bool = False
 ) -> None:
     assert len(node.children) >= 2
-    assert root or node.loops
+    assert root or node.loops or ends(graph, node, names)
     assert not above & set(node.loops)
     assert len(set(node.loops)) == len(node.loops)
     ops = [graph.op(names[leaf]) for leaf in node.leaves]
