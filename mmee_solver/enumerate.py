@@ -94,17 +94,19 @@ def search_program(
     cutoff: Key | None = None,
     beats_split: bool = False,
     floor: tuple[Fraction, ...] | None = None,
+    effort: int | None = None,
 ) -> GroupResult:
     """The same for a group that is listed and encoded already.
 
     Tensors that stay resident belong to the program; their bytes count in its peak. ``beats_split`` says
     that the cutoff is the cost of its ops in smaller groups; ``floor`` is a known bound of what adds up
-    over groups, at which the search may stop.
+    over groups, at which the search may stop; ``effort`` the most boxes that it may bound (GaveUpError
+    beyond).
     """
     counts = Counts(trees=program.trees, structures=program.structures)
     _check_feasible(program, accelerator)
     best = Incumbent(program.space, accelerator, program.top.weights, objective, cutoff, floor)
-    search(program, best, counts, tiles, beats_split)
+    search(program, best, counts, tiles, beats_split, effort)
     if best.group is None and cutoff is None:
         raise _nothing_fits(program, accelerator, tiles)
     if best.group is None:

@@ -59,6 +59,10 @@ class InfeasibleError(MmeeError):
         )
 
 
+class GaveUpError(MmeeError):
+    """A search that was allowed a number of boxes and needs more."""
+
+
 class MappingError(MmeeError):
     """A mapping that breaks a rule of the nest: carries the group and the rule."""
 

@@ -104,6 +104,7 @@ def choose_partition(
         solver.parameters.num_workers = 1
         solver.parameters.catch_sigint_signal = False
         solver.parameters.random_seed = 0
+        solver.parameters.linearization_level = 2  # long chains have many ties
         code = solver.solve(model.model)
         if code == cp_model.INFEASIBLE and residency.levels:
             return None
@@ -218,21 +219,26 @@ class _Model:
                 self.model.add(self.place[op.name] >= self.place[maker] + 1 - sum(together))
 
     def _stay(self) -> None:
-        """A tensor that stays crosses the border of a group, and saves transfers of those that touch it."""
+        """A tensor that stays crosses the border of a group, and saves transfers of those that touch it.
+
+        Its maker's group saves writing it. One reader saves one reading; of several, each group does.
+        """
         for name, stay in self.stay.items():
             read, write = self.residency.savings[name]
             maker, users = self.graph.producer(name), set(self.graph.consumers(name))
+            within = [used for group, used in self.take.items() if maker in group and users <= set(group)]
+            self.model.add_at_most_one([*within, stay])
+            saved = tuple(-value for value in write)
+            if len(users) == 1:
+                saved = tuple(a - b for a, b in zip(saved, read, strict=True))
+            self._term(("saved", name), stay, saved)
             for group, used in self.take.items():
-                if maker in group and users <= set(group):
-                    self.model.add_implication(used, ~stay)
-                    continue
-                saved = write if maker in group else read if users & set(group) else None
-                if saved is None:
+                if len(users) == 1 or maker in group or not users & set(group):
                     continue
                 both = self.model.new_bool_var("")
                 self.model.add_implication(both, used)
                 self.model.add_implication(both, stay)
-                self._term(("saved", name, group), both, tuple(-value for value in saved))
+                self._term(("saved", name, group), both, tuple(-value for value in read))
         for group in self.residency.second:
             self.model.add_bool_or([~self.take[group], *self.stay.values()])
 

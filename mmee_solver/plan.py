@@ -15,9 +15,8 @@ those with as much more room as the tensors take, and a price says nothing of va
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations
 from math import ceil
 
 from mmee_solver.accelerator import Accelerator
@@ -27,6 +26,8 @@ from mmee_solver.nest import Group, Resident
 from mmee_solver.objective import Objective
 from mmee_solver.units import bits_to_bytes, exact
 from mmee_solver.workload import Graph
+
+TIES = 3  # rounds after which a plan whose value is proved least is taken, though a tie may be left
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,17 @@ Price = Callable[[Variant, Cost, Cost | None], Priced | None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A priced partition, its residents, and how many variants were priced."""
+    """A priced partition, its residents, and how many variants were priced in how many rounds.
+
+    ``ties_open``: no plan has a lower value, but one of equal value might have lower later keys.
+    """
 
     partition: Partition
     parts: tuple[Priced, ...]
     resident: tuple[Resident, ...]
     variants: int
     rounds: int
+    ties_open: bool
 
 
 def candidates(graph: Graph, accelerator: Accelerator) -> tuple[str, ...]:
@@ -124,6 +129,7 @@ def best_plan(
     learner = _Learner(
         graph, accelerator, objective, costs, frozenset(second), price, resident, not fewest_groups
     )
+    best: tuple[Cost, Partition, list[Priced]] | None = None
     rounds = 0
     while True:
         rounds += 1
@@ -135,12 +141,19 @@ def best_plan(
         new = [variant for variant in variants if variant not in learner.known]
         for variant in new:
             learner.learn(variant)
-        if not new:
-            parts = [learner.known[variant] for variant in variants]
-            if None in parts:
-                raise AssertionError("the master chose a group that is not wanted")
-            chosen = tuple(part for part in parts if part is not None)
-            return Plan(partition, chosen, spans(graph, partition), len(learner.known), rounds)
+        parts = [part for variant in variants if (part := learner.known[variant]) is not None]
+        if not new and len(parts) < len(variants):
+            raise AssertionError("the master chose a group that is not wanted")
+        if len(parts) == len(variants):
+            each = [objective.additive(part.metrics) for part in parts]
+            total = tuple(sum(column, Fraction(0)) for column in zip(*each, strict=True))
+            if best is None or total < best[0]:
+                best = total, partition, parts
+        tied = best is not None and not fewest_groups and best[0][0] == partition.bound
+        if best is not None and (not new or (tied and rounds >= TIES)):
+            chosen = replace(best[1], bound=partition.bound, status=partition.status)
+            resident_spans = spans(graph, chosen)
+            return Plan(chosen, tuple(best[2]), resident_spans, len(learner.known), rounds, bool(new))
 
 
 class _Learner:
@@ -182,18 +195,34 @@ class _Learner:
         return cost
 
     def _split(self, variant: Variant) -> Cost | None:
-        """The cost of a group's ops in smaller groups while the same tensors stay; None: does not fit."""
-        alive, costs = variant.resident | variant.beside, {}
-        for part in splits(variant.group):
-            if part not in self.costs:
-                continue
-            touched = {name for op in part for name in self.graph.op(op).tensors}
-            one = Variant(part, frozenset(alive & touched), frozenset(alive - touched))
-            found = self.known.get(one)
-            cost = self.learn(one) if found is None else self.objective.additive(found.metrics)
-            if cost is not None:
-                costs[part] = cost
-        return best_split(variant.group, costs)
+        """What a group's ops cost in smaller groups while the same tensors stay; None: does not fit.
+
+        The split is the best by what bounds say; its parts are priced.
+        """
+        alive, bounds = variant.resident | variant.beside, {}
+        within = set(variant.group)
+        parts: dict[Ops, Variant] = {}
+        for part, cost in self.costs.items():
+            if len(part) < len(variant.group) and within.issuperset(part):
+                touched = {name for op in part for name in self.graph.op(op).tensors}
+                one = Variant(part, frozenset(alive & touched), frozenset(alive - touched))
+                saved = _saved(self.graph, self.savings, one)
+                plain = tuple(a - b for a, b in zip(cost, saved, strict=False))
+                level = self.levels.get(one)
+                if level is None or level.extra is not None:
+                    bounds[part] = max([plain, *_raised(self.levels.values(), one, plain)])
+                    parts[part] = one
+        split = best_split(self.graph, variant.group, bounds)
+        if split is None:
+            return None
+        total: Cost = (Fraction(0),) * len(split[0])
+        for part in split[1]:
+            found = self.known.get(parts[part])
+            priced = self.learn(parts[part]) if found is None else self.objective.additive(found.metrics)
+            if priced is None:
+                return None
+            total = tuple(a + b for a, b in zip(total, priced, strict=True))
+        return total
 
 
 def variant_of(graph: Graph, partition: Partition, index: int) -> Variant:
@@ -234,42 +263,66 @@ def _raised(levels: Collection[Level], variant: Variant, bound: Cost) -> list[Co
     ]
 
 
-def splits(group: Ops) -> tuple[Ops, ...]:
-    """Parts that a group's ops can be put into: every selection but all, in order."""
-    return tuple(part for count in range(1, len(group)) for part in combinations(group, count))
+def best_split(graph: Graph, group: Ops, costs: Mapping[Ops, Cost]) -> tuple[Cost, tuple[Ops, ...]] | None:
+    """The least cost of a group's ops in smaller groups, and those; None if there is no such split.
 
-
-def best_split(group: Ops, costs: Mapping[Ops, Cost]) -> Cost | None:
-    """The least cost of a group's ops in smaller groups whose cost is known; None if some op has none.
-
-    Parts of a convex group of at most three ops never wait for each other in a circle.
+    Groups run one after the other, so each must find made what it reads: a search over the sets of ops
+    that are left.
 
     Parameters
     ----------
+    graph : Graph
+        The folded graph.
     group : tuple of str
         Op names in topological order.
     costs : mapping of group to sequence of Fraction
-        Additive keys, most important first.
-
-    >>> one = Fraction(1)
-    >>> costs = {("a",): (5 * one,), ("b",): (5 * one,), ("c",): (4 * one,), ("a", "b"): (7 * one,)}
-    >>> best_split(("a", "b", "c"), costs)
-    (Fraction(11, 1),)
+        Additive keys of smaller groups, most important first.
     """
-    least: dict[Ops, Cost | None] = {(): (Fraction(0),) * 3}
-
-    def rest(ops: Ops) -> Cost | None:
-        if ops not in least:
-            found = []
-            for count in range(len(ops)):
-                for others in combinations(ops[1:], count):
-                    part = (ops[0], *others)
-                    if part == group or part not in costs:
-                        continue
-                    behind = rest(tuple(op for op in ops if op not in part))
-                    if behind is not None:
-                        found.append(tuple(a + b for a, b in zip(costs[part], behind, strict=False)))
-            least[ops] = min(found) if found else None
-        return least[ops]
-
-    return rest(group)
+    within = set(group)
+    needs = {
+        name: {
+            maker
+            for t in graph.op(name).reads
+            if (maker := graph.producer(t)) is not None and maker in within
+        }
+        for name in group
+    }
+    parts = [
+        (part, cost, set(part), set[str]().union(*(needs[name] for name in part)) - set(part))
+        for part, cost in costs.items()
+        if len(part) < len(group) and within.issuperset(part)
+    ]
+    # the ops that are left -> least cost, and the first part of the split that has it
+    least: dict[frozenset[str], tuple[Cost, Ops] | None] = {}
+    waiting = [frozenset(group)]
+    while waiting:
+        left = waiting[-1]
+        if left in least:
+            waiting.pop()
+            continue
+        able = [
+            (part, cost, left.difference(members))
+            for part, cost, members, before in parts
+            if members <= left and not before & left
+        ]
+        missing = [rest for _, _, rest in able if rest and rest not in least]
+        if missing:
+            waiting += missing
+            continue
+        found = []
+        for part, cost, rest in able:
+            behind = least[rest] if rest else (tuple(Fraction(0) for _ in cost), ())
+            if behind is not None:
+                found.append((tuple(a + b for a, b in zip(cost, behind[0], strict=True)), part))
+        least[left] = min(found) if found else None
+        waiting.pop()
+    rest, chosen = frozenset(group), []
+    whole = least[rest]
+    if whole is None:
+        return None
+    while rest:
+        step = least[rest]
+        assert step is not None
+        chosen.append(step[1])
+        rest = rest.difference(step[1])
+    return whole[0], tuple(chosen)

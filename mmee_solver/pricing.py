@@ -10,7 +10,7 @@ from mmee_solver.accelerator import Accelerator
 from mmee_solver.canon import Form, Names, canonical, renamed
 from mmee_solver.cost import evaluate_group
 from mmee_solver.enumerate import Counts, GroupResult, Objective, search_program
-from mmee_solver.errors import InfeasibleError
+from mmee_solver.errors import GaveUpError, InfeasibleError
 from mmee_solver.mapping import Options
 from mmee_solver.master import Cost, Ops
 from mmee_solver.nest import Group
@@ -21,6 +21,7 @@ from mmee_solver.workload import Graph
 
 Progress = Callable[[str, int, int], None]
 _NONE: frozenset[str] = frozenset()
+EFFORT = 8_000  # boxes that the search of a group of many ops may bound
 
 
 @dataclass(slots=True)
@@ -31,6 +32,7 @@ class _Searched:
     least_bytes: int
     names: Names
     result: GroupResult | None
+    gave_up: bool = False
 
 
 @dataclass(slots=True)
@@ -41,8 +43,10 @@ class Pricer:
     accelerator: Accelerator
     options: Options
     progress: Progress | None = None
+    deep: int = 2  # ops up to which groups take every order tree; larger ones only flat ones
     expected: int = 0  # groups to be searched in all, as far as it is known
     counts: dict[Ops, Counts] = field(default_factory=dict)
+    given_up: dict[Ops, None] = field(default_factory=dict)
     done: int = 0
     forms: dict[tuple[Ops, frozenset[str]], tuple[Form, Names]] = field(default_factory=dict)
     programs: dict[Form, tuple[Names, Program]] = field(default_factory=dict)
@@ -75,14 +79,19 @@ class Pricer:
         ------
         InfeasibleError
             If nothing fits.
+        GaveUpError
+            If a group of many ops takes more than EFFORT boxes.
         """
         beside = sum(bits_to_bytes(self.graph.bits(name)) for name in variant.beside)
         accelerator = self.accelerator
         capacity = accelerator.buffer.capacity_bytes + more_bytes - beside
-        form, names = self._form(variant)
+        form, names = self.form(variant)
         known = self.searched.setdefault((form, objective, cutoff), [])
         for one in known:
             if one.least_bytes <= capacity <= one.capacity_bytes:
+                if one.gave_up:
+                    self.given_up[variant.group] = None
+                    raise GaveUpError(" + ".join(variant.group))
                 if one.result is None:
                     raise InfeasibleError(" + ".join(variant.group), 0, capacity)
                 return _under_names(one.names, one.result, names)
@@ -99,6 +108,7 @@ class Pricer:
                     self.options.recompute,
                     self.options.tiles == "divisors",
                     variant.resident,
+                    flat=len(variant.group) > self.deep,
                 ),
             )
         first, program = self.programs[form]  # under the names of the group that came first
@@ -114,7 +124,12 @@ class Pricer:
                 limit,  # type: ignore[arg-type]
                 beats_split=limit is not None,
                 floor=floor,
+                effort=EFFORT if len(variant.group) > self.deep else None,
             )
+        except GaveUpError:
+            self.given_up[variant.group] = None
+            known.append(_Searched(capacity, capacity, first, None, gave_up=True))
+            raise
         except InfeasibleError:
             known.append(_Searched(capacity, 0, first, None))
             raise
@@ -146,7 +161,7 @@ class Pricer:
                 return found
         try:
             result = self.search(variant, objective, cutoff, floor=bound)
-        except InfeasibleError:
+        except (InfeasibleError, GaveUpError):
             return None
         return None if result.group is None else self.priced(variant, result.group)
 
@@ -155,7 +170,8 @@ class Pricer:
         metrics = evaluate_group(self.graph, self.accelerator, group, variant.resident, variant.beside)
         return Priced(group, metrics)
 
-    def _form(self, variant: Variant) -> tuple[Form, Names]:
+    def form(self, variant: Variant) -> tuple[Form, Names]:
+        """The canonical form of a group with its residents, and its names."""
         key = variant.group, variant.resident
         if key not in self.forms:
             self.forms[key] = canonical(self.graph, variant.group, variant.resident)

@@ -84,6 +84,7 @@ def group_program(
     recompute: bool,
     recut: bool,
     resident: Collection[str] = (),
+    flat: bool = False,
 ) -> Program:
     """List and encode everything that a group may do.
 
@@ -101,9 +102,11 @@ def group_program(
         Whether a granule may take sizes that a loop may not (with divisors).
     resident : collection of str
         Tensors that stay whole in the buffer.
+    flat : bool
+        Only order trees whose root has all ops as children.
     """
     space = GroupSpace.of(graph, ops, resident)
-    trees = order_trees(graph, ops, recompute)
+    trees = order_trees(graph, ops, recompute, flat)
     found: list[Skeleton] = []
     paths: list[list[Path]] = []
     lister = LayoutLister(space, recut)

@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from mmee_solver.arena import Arena, Counts
+from mmee_solver.errors import GaveUpError
 from mmee_solver.incumbent import Incumbent
 from mmee_solver.probe import probe
 from mmee_solver.program import Program
@@ -25,7 +26,14 @@ FEW_TOPS = 16  # tops for which joint choices of rows are compared whole
 EVERY = 6  # rounds between two such comparisons
 
 
-def search(program: Program, best: Incumbent, counts: Counts, mode: str, beats_split: bool = False) -> None:
+def search(
+    program: Program,
+    best: Incumbent,
+    counts: Counts,
+    mode: str,
+    beats_split: bool = False,
+    effort: int | None = None,
+) -> None:
     """Decide every tiling of a program: the best one, if it beats the incumbent, replaces it.
 
     The dram objective takes two passes. The first looks at traffic alone; the second for the least
@@ -44,21 +52,28 @@ def search(program: Program, best: Incumbent, counts: Counts, mode: str, beats_s
     beats_split : bool
         Whether the cutoff is the cost of the ops in smaller groups, so that what falls apart into such
         groups is of no interest (traffic and energy are no less, see ``falls_apart``).
+    effort : int, optional
+        Boxes to bound at most.
+
+    Raises
+    ------
+    GaveUpError
+        If more boxes would have to be bounded.
     """
     skipped = beats_split and best.objective.name in ("dram", "energy")
     if best.objective.name == "dram":
         cutoff = best.key
         best.start_traffic()
-        _run(Arena.of(program, best, counts, mode), skipped)
+        _run(Arena.of(program, best, counts, mode), skipped, effort)
         best.end_traffic(cutoff, exact=not program.odd_bits)
         if best.metrics is None:
             return  # nothing moves as little as the cutoff
     arena = Arena.of(program, best, counts, mode)
     _count(arena)
-    _run(arena, skipped)
+    _run(arena, skipped, effort)
 
 
-def _run(arena: Arena, skipped: bool) -> None:
+def _run(arena: Arena, skipped: bool, effort: int | None) -> None:
     best = arena.best
     draft = _everything(arena)
     if skipped:
@@ -67,6 +82,8 @@ def _run(arena: Arena, skipped: bool) -> None:
         return
     state, rounds = _evaluate(arena, draft), 0
     while len(state) and not best.done:
+        if effort is not None and arena.counts.bounded > effort:
+            raise GaveUpError(f"more than {effort} boxes")
         if not best.traffic_only and rounds % 6 == 1:
             drop_configurations(arena, state)
         if rounds & (rounds - 1) == 0 or rounds % 8 == 0:

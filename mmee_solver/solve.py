@@ -8,20 +8,24 @@ from fractions import Fraction
 from typing import Any
 
 from mmee_solver.accelerator import Accelerator
-from mmee_solver.certify import certificate
+from mmee_solver.canon import Form
+from mmee_solver.certify import Space, certificate
 from mmee_solver.cost import Metrics, add_metrics
 from mmee_solver.enumerate import GroupResult, Objective
-from mmee_solver.errors import InfeasibleError, InputError, did_you_mean
+from mmee_solver.errors import GaveUpError, InfeasibleError, InputError, did_you_mean
 from mmee_solver.fold import fold
 from mmee_solver.mapping import FUSION, OBJECTIVES, TILES, Mapping, Options, number
 from mmee_solver.master import Cost, Ops
 from mmee_solver.plan import Plan, Priced, Variant, best_plan, best_split, candidates
 from mmee_solver.pricing import Pricer, Progress, alone
-from mmee_solver.trees import legal_groups
+from mmee_solver.trees import connected, groups_by_size
 from mmee_solver.units import bits_to_bytes
 from mmee_solver.workload import Graph
 
-SHORT = 4  # ops of a graph up to which groups of three are searched; in longer ones they take minutes
+SHORT = 4  # ops of a graph up to which groups of three take every order tree; in longer ones that is slow
+FORMS = 14  # different groups of more ops that are searched at most
+GROUPS = 800  # and groups in all
+WHOLE = 40  # ops of a graph up to which it is itself a group
 
 
 def solve(
@@ -99,13 +103,15 @@ class _Solver:
     options: Options
     pricer: Pricer
     dropped: dict[Ops, None] = field(default_factory=dict)
+    largest: int = 1  # ops of the largest candidate group
 
     def run(self) -> Mapping:
         """Solve, and put the mapping together."""
         name = self.options.objective
-        groups = list(legal_groups(self.graph, self._largest))
-        self.pricer.expected = len(groups)
-        choice = self._choose(groups, self._resident())
+        self.pricer.deep = self._deep
+        groups = self._groups()
+        self.pricer.expected, self.largest = len(groups), max(map(len, groups))
+        choice = self._choose_in_stages(groups, self._resident())
         value = Fraction(choice.metrics.value(name))
         bound = value if name == "edp" else choice.plan.partition.bound
         return Mapping(
@@ -135,23 +141,55 @@ class _Solver:
             "groups": len(plan.partition.groups),
             "rounds": plan.rounds,
             "variants": plan.variants,
+            "ties": "open" if plan.ties_open else "decided",
         }
-        largest, resident = self._largest, bool(self._resident())
+        deep, resident = min(self._deep, self.largest), bool(self._resident())
+        space = Space(deep, self.largest, resident, tuple(self.pricer.given_up))
         counts, dropped = self.pricer.counts, list(self.dropped)
-        return certificate(self.options, largest, resident, counts, dropped, master, number(bound))
+        return certificate(self.options, space, counts, dropped, master, number(bound))
 
     @property
-    def _largest(self) -> int:
-        """Ops in a group at most."""
-        if self.options.fusion == "none":
-            return 1
+    def _deep(self) -> int:
+        """Ops in a group at most for every order tree; larger groups are flat."""
         return 3 if len(self.graph.ops) <= SHORT else 2
+
+    def _groups(self) -> list[Ops]:
+        """Candidate groups, smaller ones first: all of a size, or none."""
+        found: list[Ops] = []
+        forms: set[Form] = set()
+        for size, groups in enumerate(groups_by_size(self.graph), start=1):
+            if size > self._deep:
+                forms |= {self.pricer.form(alone(group))[0] for group in groups}
+                if len(forms) > FORMS or len(found) + len(groups) > GROUPS:
+                    break
+            found += groups
+            if self.options.fusion == "none":
+                return found
+        whole = tuple(op.name for op in self.graph.ops)
+        if whole not in found and len(whole) <= WHOLE and connected(self.graph, whole):
+            found.append(whole)
+        return found
 
     def _resident(self) -> tuple[str, ...]:
         """Tensors that may stay in the buffer between groups."""
         if not self.options.residency or self.options.fusion == "none":
             return ()
         return candidates(self.graph, self.accelerator)
+
+    def _choose_in_stages(self, groups: list[Ops], resident: tuple[str, ...]) -> _Choice:
+        """The best plan; for traffic, larger groups only if smaller ones, or one, move more than they must.
+
+        No mapping moves less than the compulsory traffic, so a plan that moves no more is best, whatever
+        the groups.
+        """
+        small = [group for group in groups if len(group) <= self._deep]
+        whole = [group for group in groups if len(group) == len(self.graph.ops)]
+        if self.options.objective == "dram" and self.options.fusion == "auto" and small != groups:
+            for some in (small, [*small, *whole]):
+                choice = self._choose(some, resident)
+                if choice.metrics.dram_bytes == self.graph.compulsory_bytes():
+                    return choice
+        return self._choose(groups, resident)
 
     def _choose(self, groups: list[Ops], resident: tuple[str, ...]) -> _Choice:
         """The best plan with some candidate groups and residents."""
@@ -166,17 +204,24 @@ class _Solver:
         costs: dict[Ops, Cost] = {}
         second: dict[Ops, None] = {}
         refused: dict[Ops, InfeasibleError] = {}
+        cutoffs: dict[Form, Cost | None] = {}  # of groups of equal form, the splits cost the same
         more = 0
         if resident and self.accelerator.buffer.double_buffered:
             more = sum(bits_to_bytes(self.graph.bits(name)) for name in resident)
         for group in groups:
             cutoff = None
             if len(group) > 1 and self.options.fusion == "auto":
-                cutoff = best_split(group, costs)
+                form = self.pricer.form(alone(group))[0]
+                if form not in cutoffs:
+                    split = best_split(self.graph, group, costs)
+                    cutoffs[form] = None if split is None else split[0]
+                cutoff = cutoffs[form]
             try:
                 result = self.pricer.search(alone(group), objective, cutoff, more_bytes=more)
             except InfeasibleError as error:
                 refused[group] = error
+                continue
+            except GaveUpError:
                 continue
             if result.metrics is not None:
                 found[group] = result

@@ -76,6 +76,16 @@ def legal_groups(graph: Graph, largest: int = 2) -> tuple[tuple[str, ...], ...]:
     tuple of tuple of str
         Names in topological order; smaller groups first.
     """
+    found: list[tuple[str, ...]] = []
+    for size, groups in enumerate(groups_by_size(graph), start=1):
+        found += groups
+        if size >= largest:
+            break
+    return tuple(found)
+
+
+def groups_by_size(graph: Graph) -> Iterator[list[tuple[str, ...]]]:
+    """The groups of one op, then those of two, and so on, as long as there are any; see `legal_groups`."""
     below = _descendants(graph)
     rank = {op.name: index for index, op in enumerate(graph.ops)}
     near: dict[str, set[str]] = {op.name: set() for op in graph.ops}
@@ -87,14 +97,21 @@ def legal_groups(graph: Graph, largest: int = 2) -> tuple[tuple[str, ...], ...]:
         for name in names:
             near[name] |= set(names) - {name}
     layer = [frozenset({op.name}) for op in graph.ops]
-    found: list[tuple[str, ...]] = []
-    for size in range(1, largest + 1):
+    while layer:
         convex = [group for group in layer if _convex(group, below)]
-        found += sorted((tuple(sorted(group, key=rank.__getitem__)) for group in convex), key=_ranks(rank))
-        if size < largest:
-            grown = {group | {name} for group in layer for member in group for name in near[member] - group}
-            layer = sorted(grown, key=lambda group: sorted(rank[name] for name in group))
-    return tuple(found)
+        yield sorted((tuple(sorted(group, key=rank.__getitem__)) for group in convex), key=_ranks(rank))
+        grown = {group | {name} for group in layer for member in group for name in near[member] - group}
+        layer = sorted(grown, key=lambda group: sorted(rank[name] for name in group))
+
+
+def connected(graph: Graph, ops: Sequence[str]) -> bool:
+    """Whether shared tensors connect some ops."""
+    left = [set(graph.op(name).tensors) for name in ops]
+    reached = left.pop(0)
+    while near := [tensors for tensors in left if tensors & reached]:
+        reached = reached.union(*near)
+        left = [tensors for tensors in left if not tensors & reached]
+    return not left
 
 
 def _ranks(rank: Mapping[str, int]) -> Callable[[tuple[str, ...]], list[int]]:
@@ -116,7 +133,9 @@ def _descendants(graph: Graph) -> dict[str, set[str]]:
     return below
 
 
-def order_trees(graph: Graph, ops: Sequence[str], recompute: bool = True) -> tuple[OrderTree, ...]:
+def order_trees(
+    graph: Graph, ops: Sequence[str], recompute: bool = True, flat: bool = False
+) -> tuple[OrderTree, ...]:
     """Every legal order tree of a group, in a canonical order.
 
     A dim of size 1 is never looped. Among the loops of one node, a dim that every tensor of the group
@@ -133,9 +152,12 @@ def order_trees(graph: Graph, ops: Sequence[str], recompute: bool = True) -> tup
         Op names in topological order.
     recompute : bool
         Whether loops that recompute an op are in the space.
+    flat : bool
+        Only trees whose root has all ops as children, in the given order.
     """
     lister = _Lister(graph, [graph.op(name) for name in ops], recompute)
-    roots = lister.nodes(tuple(range(len(ops))), frozenset(), root=True)
+    leaves = tuple(range(len(ops)))
+    roots = lister.flat(leaves) if flat else lister.nodes(leaves, frozenset(), root=True)
     return tuple(OrderTree(tuple(ops), root) for root in sorted(roots, key=_sort_key))
 
 
@@ -183,6 +205,16 @@ class _Lister:
             for division in joined if loops else blocks:
                 for children in self._children(division, inside):
                     yield Node(loops, children)
+
+    def flat(self, leaves: tuple[int, ...]) -> Iterator[Node]:
+        """Every root with leaves as its only children."""
+        allowed = self._shareable(leaves)
+        batch = tuple(dim for dim in allowed if dim in self.batch)
+        rest = tuple(dim for dim in allowed if dim not in self.batch)
+        joined = self._joined(tuple((leaf,) for leaf in leaves))
+        for loops in _sequences(batch, rest):
+            if joined or not loops:
+                yield Node(loops, leaves)
 
     def _ends(self, leaves: tuple[int, ...]) -> bool:
         """Whether a tensor from outside is used by several of some leaves, and by others."""
