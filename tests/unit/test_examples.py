@@ -58,3 +58,23 @@ def test_mla_decode(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     # expansion for every head is work that the absorbed path does not have
     assert len(ratios) == 3
     assert all(ratio >= 1 for ratio in ratios)
+
+
+def test_chains(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    out = _run("05_chains.py", ["2", "4"], monkeypatch, capsys)
+    rows = [re.split(r" {2,}", line.strip()) for line in out.splitlines()]
+    assert rows[0] == [
+        "products",
+        "ops",
+        "traffic",
+        "compulsory",
+        "groups",
+        "resident",
+        "solved in",
+        "per op",
+    ]
+    # X_0 and the last X are 2048 · 128 elements each, a weight 128 · 128
+    assert [row[:4] for row in rows[1:]] == [
+        ["2", "2", "1.11 MB", "1.11 MB"],
+        ["4", "4", "1.18 MB", "1.18 MB"],
+    ]
