@@ -47,3 +47,34 @@ def test_own_graph(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     assert len(moved) == 2
     assert moved[1] <= moved[0]
     assert "two-layers on accel1 with 8KiB · least DRAM traffic · proved optimal" in out
+
+
+def test_mla_decode(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    out = _run("04_mla_decode.py", ["tileflow-cloud", "energy", "64"], monkeypatch, capsys)
+    cache, *figures = re.split(r" {2,}", out.splitlines()[-1].strip())
+    assert cache == "64"
+    assert [re.sub(r"[\d.]+", "", figure).strip() for figure in figures[:2]] == ["MB", "MB"]
+    ratios = [float(figure.removesuffix("×")) for figure in figures[2::3]]
+    # expansion for every head is work that the absorbed path does not have
+    assert len(ratios) == 3
+    assert all(ratio >= 1 for ratio in ratios)
+
+
+def test_chains(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    out = _run("05_chains.py", ["2", "4"], monkeypatch, capsys)
+    rows = [re.split(r" {2,}", line.strip()) for line in out.splitlines()]
+    assert rows[0] == [
+        "products",
+        "ops",
+        "traffic",
+        "compulsory",
+        "groups",
+        "resident",
+        "solved in",
+        "per op",
+    ]
+    # X_0 and the last X are 2048 · 128 elements each, a weight 128 · 128
+    assert [row[:4] for row in rows[1:]] == [
+        ["2", "2", "1.11 MB", "1.11 MB"],
+        ["4", "4", "1.18 MB", "1.18 MB"],
+    ]

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from mmee_solver import load_accelerator, load_graph, solve
+from mmee_graphs import attention
+from mmee_solver import Accelerator, load_accelerator, load_graph, solve
+from mmee_solver.cost import add_metrics, evaluate_group
+from mmee_solver.fold import fold
 from mmee_solver.io import graph_from_json
+from mmee_solver.mapping import Mapping
+from mmee_solver.nest import ArrayConfig, Compute, Group, Hold, Loop
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 KIB, MIB = 1024, 1024 * 1024
@@ -139,3 +146,68 @@ def test_a_layer_of_gpt3_as_ffm_models_it(capacity_bytes: int, tiles: str, most:
 def test_a_gate_and_its_products_fuse_to_one_group() -> None:
     mapping = solve(load_graph("llama3-8b-ffn"), load_accelerator("tpuv4i-like"), "dram", residency=False)
     assert [len(group.ops) for group in mapping.groups] == [3]
+
+
+def rescaling(capacity_bytes: int, lanes: int = 128) -> tuple[Accelerator, Accelerator]:
+    """accel1 with another buffer and vector unit: softmax rescales by `mul`, and by `add` (AMLA)."""
+    accel1 = load_accelerator("accel1").with_buffer(capacity_bytes)
+    mul = replace(accel1, vector=replace(accel1.vector, lanes=lanes, rescale="mul"))
+    return mul, replace(mul, vector=replace(mul.vector, rescale="add"))
+
+
+def value_on(accelerator: Accelerator, mapping: Mapping, objective: str) -> Fraction:
+    """What the dataflow of a mapping costs on another accelerator."""
+    graph = mapping.graph
+    parts = [evaluate_group(graph, accelerator, group) for group in mapping.groups]
+    return Fraction(add_metrics(parts).value(objective))
+
+
+@pytest.mark.parametrize("objective", ["energy", "latency"])
+def test_rescaling_by_add_changes_the_dataflow(objective: str) -> None:
+    # 64 KiB: a row of 2048 scores is 4 KiB, so rows of a tile worth fetching K and V for do not fit whole
+    mul, add = rescaling(64 * KIB)
+    graph = load_graph("attention-head-softmax")
+    by_mul, by_add = solve(graph, mul, objective), solve(graph, add, objective)
+    assert by_add.value < 0.95 * by_mul.value
+    assert [group.nest for group in by_add.groups] != [group.nest for group in by_mul.groups]
+    # no tie: on either accelerator the other's dataflow is worse
+    assert value_on(mul, by_add, objective) > by_mul.value
+    assert value_on(add, by_mul, objective) > by_add.value
+
+
+@pytest.mark.parametrize("objective", ["dram", "energy", "latency", "edp"])
+def test_rescaling_by_add_is_never_worse(objective: str) -> None:
+    graph = graph_from_json(attention(1, 256, 256, 64))
+    by_mul, by_add = (solve(graph, accelerator, objective) for accelerator in rescaling(16 * KIB))
+    assert by_add.value <= value_on(by_add.accelerator, by_mul, objective) <= by_mul.value
+    if objective in ("energy", "edp"):
+        assert by_add.value < by_mul.value
+    if objective == "dram":  # no byte depends on how softmax rescales
+        assert by_add.value == by_mul.value
+
+
+def test_rescaling_by_add_saves_vector_cycles_and_buffer_accesses() -> None:
+    graph = fold(load_graph("attention-head-softmax"))
+    inner = (Hold("K"), Hold("P"), Compute("qk"), Hold("V"), Compute("pv"))
+    nest = (Loop("i", 256, (Hold("Q"), Hold("O"), Loop("l", 512, inner))),)
+    array = {
+        "qk": ArrayConfig(("i", 64), ("l", 64), None, "k", (32, 32)),
+        "pv": ArrayConfig(("i", 64), ("j", 64), None, "l", (32, 32)),
+    }
+    by_mul, by_add = (
+        evaluate_group(graph, accelerator, Group(("qk", "pv"), nest, array))
+        for accelerator in rescaling(2 * MIB, lanes=100)
+    )
+    # softmax: 5 ops for each of 2048 · 2048 scores; l has 4 steps, so O, 2048 · 128, is rescaled 3 times
+    softmax, rescales = 5 * 2048 * 2048, 3 * 2048 * 128
+    assert by_mul.vector_ops == by_add.vector_ops == softmax + rescales
+    assert by_mul.vector_cycles == -(-(softmax + rescales) // 100) == 217580
+    assert by_add.vector_cycles == -(-softmax // 100) == 209716
+    assert by_mul.buffer_read_bytes - by_add.buffer_read_bytes == 2 * rescales
+    assert by_mul.buffer_write_bytes - by_add.buffer_write_bytes == 2 * rescales
+    # 2 bytes, read at 2.0 and written at 2.3 pJ; nothing else of the energy changes
+    saved = 2 * rescales * Fraction(43, 10)
+    assert by_mul.energy.total - by_add.energy.total == saved
+    assert replace(by_mul.energy, buffer=by_mul.energy.buffer - saved) == by_add.energy
+    assert (by_mul.traffic, by_mul.peak_buffer_bytes) == (by_add.traffic, by_add.peak_buffer_bytes)
+    assert by_mul.array_cycles == by_add.array_cycles
