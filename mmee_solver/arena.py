@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mmee_solver.bounds import Bounder, Boxes
+from mmee_solver.errors import GaveUpError
 from mmee_solver.incumbent import Incumbent
 from mmee_solver.program import Program
 from mmee_solver.tables import Floats
 from mmee_solver.tilings import tilings
+
+JOINT = 1 << 18  # joint choices of rows compared at once in a search with a limit
 
 
 @dataclass(slots=True)
@@ -50,15 +53,29 @@ class Arena:
     leaves: tuple[Bounder, ...]
     best: Incumbent
     counts: Counts
+    effort: int | None = None  # boxes to bound at most
+
+    def spend(self, choices: int) -> None:
+        """Count joint choices that are about to be compared; a search with a limit takes no large lot.
+
+        Raises
+        ------
+        GaveUpError
+            If there are too many.
+        """
+        if self.effort is not None and choices > JOINT:
+            raise GaveUpError(f"{choices} joint choices")
 
     def shared(self, tops: Boxes) -> Floats:
         """Least columns of what the leaves of some tops share, (T, width)."""
         return self.top.linear(self.top.view(tops))[0]
 
     @classmethod
-    def of(cls, program: Program, best: Incumbent, counts: Counts, mode: str) -> Arena:
+    def of(
+        cls, program: Program, best: Incumbent, counts: Counts, mode: str, effort: int | None = None
+    ) -> Arena:
         """The arena for tile sizes ``integer`` or ``divisors``."""
         encodings = [program.top, *(leaf.encoding for leaf in program.leaves)]
         mixes = best.mixes()
         top, *leaves = [Bounder(enc, tilings(enc, mode, best.traffic_only), mixes) for enc in encodings]
-        return cls(program, top, tuple(leaves), best, counts)
+        return cls(program, top, tuple(leaves), best, counts, effort)

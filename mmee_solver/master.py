@@ -184,7 +184,10 @@ class _Model:
         if fewest_groups:
             found.insert(0, {("take", group): Fraction(1) for group in self.take})
         if self.residency.savings:
-            found.append({("take", group): Fraction(len(group) - 1) for group in self.take})
+            # less than any difference of the last key
+            unit = lcm(*(value.denominator for value in found[-1].values())) * (len(self.graph.ops) + 1)
+            for group in self.take:
+                found[-1]["take", group] += Fraction(len(group) - 1, unit)
         return found
 
     def hint(self, values: Sequence[int]) -> None:

@@ -137,7 +137,7 @@ def best_plan(
         partition = choose_partition(graph, costs, fewest_groups, residency)
         if partition is None:
             return None
-        variants = [variant_of(graph, partition, index) for index in range(len(partition.groups))]
+        variants = variants_of(graph, partition)
         new = [variant for variant in variants if variant not in learner.known]
         for variant in new:
             learner.learn(variant)
@@ -225,12 +225,14 @@ class _Learner:
         return total
 
 
-def variant_of(graph: Graph, partition: Partition, index: int) -> Variant:
-    """What stays with and beside the group at a place of a partition."""
-    group = partition.groups[index]
-    touched = {name for op in group for name in graph.op(op).tensors}
-    alive = {one.tensor for one in spans(graph, partition) if one.first <= index <= one.last}
-    return Variant(group, frozenset(alive & touched), frozenset(alive - touched))
+def variants_of(graph: Graph, partition: Partition) -> list[Variant]:
+    """What stays with and beside each group of a partition."""
+    stays, found = spans(graph, partition), []
+    for index, group in enumerate(partition.groups):
+        touched = {name for op in group for name in graph.op(op).tensors}
+        alive = {one.tensor for one in stays if one.first <= index <= one.last}
+        found.append(Variant(group, frozenset(alive & touched), frozenset(alive - touched)))
+    return found
 
 
 def spans(graph: Graph, partition: Partition) -> tuple[Resident, ...]:

@@ -64,16 +64,16 @@ def search(
     if best.objective.name == "dram":
         cutoff = best.key
         best.start_traffic()
-        _run(Arena.of(program, best, counts, mode), skipped, effort)
+        _run(Arena.of(program, best, counts, mode, effort), skipped)
         best.end_traffic(cutoff, exact=not program.odd_bits)
         if best.metrics is None:
             return  # nothing moves as little as the cutoff
-    arena = Arena.of(program, best, counts, mode)
+    arena = Arena.of(program, best, counts, mode, effort)
     _count(arena)
-    _run(arena, skipped, effort)
+    _run(arena, skipped)
 
 
-def _run(arena: Arena, skipped: bool, effort: int | None) -> None:
+def _run(arena: Arena, skipped: bool) -> None:
     best = arena.best
     draft = _everything(arena)
     if skipped:
@@ -82,8 +82,8 @@ def _run(arena: Arena, skipped: bool, effort: int | None) -> None:
         return
     state, rounds = _evaluate(arena, draft), 0
     while len(state) and not best.done:
-        if effort is not None and arena.counts.bounded > effort:
-            raise GaveUpError(f"more than {effort} boxes")
+        if arena.effort is not None and arena.counts.bounded > arena.effort:
+            raise GaveUpError(f"more than {arena.effort} boxes")
         if not best.traffic_only and rounds % 6 == 1:
             drop_configurations(arena, state)
         if rounds & (rounds - 1) == 0 or rounds % 8 == 0:

@@ -78,6 +78,7 @@ def _able(arena: Arena, options: Options, columns: Floats, occupied: Floats) -> 
     """Options that make, with one of some choices of the other leaves, something that is not hopeless."""
     found = np.zeros(len(options), dtype=np.bool_)
     step = max(1, CHOICES // len(columns))
+    arena.spend(len(options) * len(columns))
     for start in range(0, len(options), step):
         part = slice(start, start + step)
         sums = options.columns[part, None, :] + columns[None, :, :]
@@ -127,6 +128,7 @@ def _joined(
         rest = sum((part[0] for part in later[leaf + 1 :]), np.zeros(width))
         room = sum((part[1] for part in later[leaf + 1 :]), np.zeros(len(options)))
         step = max(1, CHOICES // len(mine))
+        arena.spend(len(columns) * len(mine))
         found = []
         for start in range(0, len(columns), step):
             part = slice(start, start + step)

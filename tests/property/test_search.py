@@ -126,8 +126,9 @@ def test_what_falls_apart_is_not_missed_if_smaller_groups_are_the_cutoff(seed: i
         }
     except InfeasibleError:
         return
-    split = best_split(ops, parts)
-    assert split is not None
+    cheapest = best_split(graph, ops, parts)
+    assert cheapest is not None
+    split = cheapest[0]
     assert whole.metrics is not None
     program = group_program(graph, accelerator, ops, True, False)
     cutoff = (*split, *(Fraction(0),) * 2)

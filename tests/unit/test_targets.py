@@ -16,6 +16,8 @@ from mmee_solver.fold import fold
 from mmee_solver.io import graph_from_json
 from mmee_solver.mapping import Mapping
 from mmee_solver.nest import ArrayConfig, Compute, Group, Hold, Loop
+from mmee_solver.validate import validate_groups
+from mmee_solver.workload import Graph, Op, Tensor
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 KIB, MIB = 1024, 1024 * 1024
@@ -211,3 +213,40 @@ def test_rescaling_by_add_saves_vector_cycles_and_buffer_accesses() -> None:
     assert replace(by_mul.energy, buffer=by_mul.energy.buffer - saved) == by_add.energy
     assert (by_mul.traffic, by_mul.peak_buffer_bytes) == (by_add.traffic, by_add.peak_buffer_bytes)
     assert by_mul.array_cycles == by_add.array_cycles
+
+
+def chain(count: int) -> Graph:
+    """Products in a row: 2048 rows, 128 wide."""
+    spec = {"X0": ("m", "k0")}
+    ops = []
+    for number in range(1, count + 1):
+        spec |= {f"W{number}": (f"k{number - 1}", f"k{number}"), f"X{number}": ("m", f"k{number}")}
+        ops.append(Op(f"mm{number}", "einsum", (f"X{number - 1}", f"W{number}"), f"X{number}"))
+    dims = {"m": 2048} | {f"k{number}": 128 for number in range(count + 1)}
+    return Graph("chain", dims, {name: Tensor(name, dims, "fp16") for name, dims in spec.items()}, tuple(ops))
+
+
+@pytest.mark.parametrize("count", [2, 4, 8, 16, 32])
+def test_chains_move_what_they_must_where_residents_fit(count: int) -> None:
+    graph = chain(count)
+    mapping = solve(graph, load_accelerator("accel1").with_buffer(2 * MIB), "dram")
+    assert mapping.metrics.dram_bytes == graph.compulsory_bytes()
+
+
+def test_groups_of_many_ops_win_where_no_intermediate_fits() -> None:
+    graph, accelerator = chain(8), load_accelerator("accel1").with_buffer(MIB)
+    mapping = solve(graph, accelerator, "dram")
+    assert [len(group.ops) for group in mapping.groups] == [8]
+    assert mapping.metrics.dram_bytes == graph.compulsory_bytes()
+    assert mapping.unfused is not None
+    # each of the seven intermediates, 512 KiB, written and read
+    assert mapping.unfused.dram_bytes == graph.compulsory_bytes() + 7 * MIB
+
+
+def test_residency_wins() -> None:
+    graph, accelerator = load_graph("gpt3-6.7b-decode-block"), load_accelerator("accel2")
+    kept, left = (solve(graph, accelerator, "dram", residency=choice) for choice in (True, False))
+    assert kept.resident
+    assert not left.resident
+    assert kept.metrics.dram_bytes < left.metrics.dram_bytes
+    assert validate_groups(kept.graph, accelerator, kept.groups, kept.resident) == kept.group_metrics
