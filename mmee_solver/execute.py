@@ -6,7 +6,7 @@ when a tile is alive. Row statistics (softmax, normalize) run online where the n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,6 +66,7 @@ class _Run:
     dram: dict[str, Array]
     rows: dict[tuple[str, str], tuple[RowStep, ...]]
     double_buffered: bool
+    resident: frozenset[str]
     made: dict[str, Array] = field(default_factory=dict)
     read_bits: dict[str, int] = field(default_factory=dict)
     write_bits: dict[str, int] = field(default_factory=dict)
@@ -82,6 +83,8 @@ def run_group(
     group: Group,
     arrays: Mapping[str, Array],
     double_buffered: bool = False,
+    resident: Collection[str] = (),
+    beside: Collection[str] = (),
 ) -> Execution:
     """Run one group's nest.
 
@@ -95,6 +98,8 @@ def run_group(
         Every tensor that the group reads from outside, whole, dims in the tensor's order.
     double_buffered : bool
         Whether tiles streamed from or to DRAM take twice their room.
+    resident, beside : collection of str
+        Tensors kept whole in the buffer during the group: touched by it, and not.
 
     Returns
     -------
@@ -116,7 +121,9 @@ def run_group(
         dram={name: np.asarray(value, dtype=np.float64) for name, value in arrays.items()},
         rows=rows,
         double_buffered=double_buffered,
+        resident=frozenset(resident),
     )
+    run.alive = run.peak = sum(bits_to_bytes(graph.bits(name)) for name in {*resident, *beside})
     run.dram.update({name: _unknown(graph, name) for name in roles.leaving})
     run.made.update({name: _unknown(graph, name) for name in roles.internal})
     _mark_online(run, group.nest, {dim: (0, size) for dim, size in graph.dims.items()}, {})
@@ -129,6 +136,7 @@ def run_group(
             bits_to_bytes(run.write_bits.get(name, 0)),
         )
         for name in names
+        if name not in run.resident  # it is in the buffer, not in DRAM
     }
     return Execution(finished, traffic, run.peak)
 
@@ -208,6 +216,8 @@ def _bring(run: _Run, tensor: str, ranges: Ranges) -> _Tile:
     bits = int(np.prod(shape, dtype=np.int64)) * spec.bits
     streamed = tensor not in roles.internal or tensor in roles.leaving
     size = bits_to_bytes(bits) * (2 if streamed and run.double_buffered else 1)
+    if tensor in run.resident:
+        size = 0
     if tensor in roles.inputs:
         values = run.dram[tensor][where].copy()
         run.read_bits[tensor] = run.read_bits.get(tensor, 0) + bits
@@ -245,6 +255,8 @@ def _statistics_bits(run: _Run, tensor: str, ranges: Ranges, first: bool) -> int
 
 
 def _statistics_bytes(run: _Run, tensor: str, ranges: Ranges) -> int:
+    if tensor in run.resident:  # whole, as it is
+        ranges = {dim: (0, size) for dim, size in run.graph.dims.items()}
     size = bits_to_bytes(_statistics_bits(run, tensor, ranges, first=False))
     streamed = tensor not in run.roles.internal or tensor in run.roles.leaving
     doubled = run.double_buffered and streamed and tensor in run.revisited

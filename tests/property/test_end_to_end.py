@@ -25,8 +25,10 @@ def check(graph: Graph, mapping: Mapping) -> None:
     }
     expected = plain(graph, arrays)
     double = mapping.accelerator.buffer.double_buffered
-    for group, metrics in zip(mapping.groups, mapping.group_metrics, strict=True):
-        run = run_group(mapping.graph, group, arrays, double)
+    for index, (group, metrics) in enumerate(zip(mapping.groups, mapping.group_metrics, strict=True)):
+        alive = {one.tensor for one in mapping.resident if one.first <= index <= one.last}
+        touched = {name for op in group.ops for name in mapping.graph.op(op).tensors}
+        run = run_group(mapping.graph, group, arrays, double, alive & touched, alive - touched)
         assert run.traffic == metrics.traffic
         assert run.peak_buffer_bytes == metrics.peak_buffer_bytes
         arrays.update(run.arrays)

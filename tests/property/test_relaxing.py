@@ -29,7 +29,8 @@ def attempt(*args: object, **options: object) -> Mapping | None:
         mapping = solve(*args, **options)  # type: ignore[arg-type]
     except InfeasibleError:
         return None
-    assert validate_groups(mapping.graph, mapping.accelerator, mapping.groups) == mapping.group_metrics
+    checked = validate_groups(mapping.graph, mapping.accelerator, mapping.groups, mapping.resident)
+    assert checked == mapping.group_metrics
     assert mapping.bound == mapping.value
     return mapping
 
@@ -40,7 +41,13 @@ def test_a_larger_space_or_buffer_is_never_worse(seed: int) -> None:
     wide = attempt(graph, accelerator, objective)
     if wide is None:
         return
-    for options in ({"tiles": "divisors"}, {"recompute": False}, {"fusion": "none"}, {"fusion": "all"}):
+    for options in (
+        {"tiles": "divisors"},
+        {"recompute": False},
+        {"fusion": "none"},
+        {"fusion": "all"},
+        {"residency": False},
+    ):
         narrow = attempt(graph, accelerator, objective, **options)
         assert narrow is None or narrow.value >= wide.value, options
     capacity = accelerator.buffer.capacity_bytes  # type: ignore[attr-defined]
