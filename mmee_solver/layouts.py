@@ -22,9 +22,11 @@ Between whole private parts, :func:`_drop_dominated` compares symbol by symbol.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, permutations, product
+from itertools import accumulate, combinations, permutations, product
+from typing import overload
 
 from mmee_solver.nest import Hold
 from mmee_solver.skeletons import GRANULE, PRIVATE, SHARED, Axis, Entry, LoopAt, Skeleton
@@ -103,69 +105,116 @@ def _places(space: GroupSpace, leaf: int, name: str, skeleton: Skeleton) -> tupl
     return tuple(found)
 
 
-class LayoutLister:
-    """Lists the layouts of paths; private parts are listed once per set of shared dims and tensors."""
-
-    def __init__(self, space: GroupSpace, recut: bool) -> None:
-        self.space, self.recut = space, recut
-        self._cache: dict[tuple[int, frozenset[str], tuple[str, ...]], list[_Leaf]] = {}
-
-    def layouts(self, path: Path) -> Iterator[Layout]:
-        """Every undominated layout of a path."""
-        loops = [dim for dim, _ in path.loops]
-        spans = {name: self.space.must_span(name, path.leaf) for name, _ in path.own}
-        for choice in product(*((*places, -1) for _, places in path.own)):
-            named = [(name, place) for (name, _), place in zip(path.own, choice, strict=True)]
-            private = tuple(name for name, place in named if place < 0)
-            if any(spans[name] & set(loops) for name in private):
-                continue
-            for part in self._private(path.leaf, loops, private):
-                yield _joined(path, named, part)
-
-    def _private(self, leaf: int, loops: Sequence[str], tensors: tuple[str, ...]) -> list[_Leaf]:
-        own = frozenset(loops) & set(self.space.dims_of_ops[leaf])
-        key = (leaf, own, tensors)
-        if key not in self._cache:
-            self._cache[key] = leaf_layouts(self.space, leaf, loops, tensors, self.recut)
-        return self._cache[key]
-
-
-def _joined(path: Path, places: Sequence[tuple[str, int]], part: _Leaf) -> Layout:
-    axes = [Axis(dim, SHARED) for dim, _ in path.loops]
-    line: list[Entry] = []
-    for number in range(len(axes)):
-        line += [Hold(name) for name, place in places if place == number]
-        line.append(LoopAt(number))
-    shared = [dim for dim, _ in path.loops]
-    numbers: dict[tuple[str, str], int] = {}
-    for entry in part.entries:
-        if isinstance(entry, str):
-            line.append(Hold(entry))
-            continue
-        dim, kind = entry
-        outer = -1
-        if kind == GRANULE:
-            outer = shared.index(dim) if dim in shared else numbers.get((dim, PRIVATE), -1)
-        numbers[entry] = len(axes)
-        axes.append(Axis(dim, kind, outer))
-        line.append(LoopAt(numbers[entry]))
-    return Layout(path, tuple(axes), tuple(line))
-
-
 @dataclass(frozen=True, slots=True)
-class _Leaf:
+class Part:
     """Private entries of one op, outermost first: tensor names and (dim, kind) loops."""
 
     entries: tuple[str | tuple[str, str], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Stem:
+    """Layouts of one path that hold the op's own tensors at the same places of it, each with a private part.
+
+    ``places`` pairs each own tensor with the loop of the path that it is held directly above, -1: private.
+    """
+
+    path: Path
+    places: tuple[tuple[str, int], ...]
+    parts: tuple[Part, ...]
+
+
+class Layouts(Sequence[Layout]):
+    """The layouts of some stems, one after the other; each is put together when it is asked for."""
+
+    def __init__(self, space: GroupSpace, stems: Sequence[Stem]) -> None:
+        self.space, self.stems = space, tuple(stems)
+        self._ends = list(accumulate(len(stem.parts) for stem in self.stems))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, number: int) -> Layout: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[Layout]: ...
+    def __getitem__(self, number: int | slice) -> Layout | list[Layout]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        at = bisect_right(self._ends, number)
+        stem = self.stems[at]
+        part = stem.parts[number - self._ends[at] + len(stem.parts)]
+        return _joined(stem, part, self.space.dims_of_ops[stem.path.leaf])
+
+
+class LayoutLister:
+    """Lists the layouts of paths; private parts are listed once per set of shared dims and tensors.
+
+    ``twice`` collects dims of which a part cuts a shared tile once more.
+    """
+
+    def __init__(self, space: GroupSpace, recut: bool) -> None:
+        self.space, self.recut = space, recut
+        self.twice: set[str] = set()
+        self._cache: dict[tuple[int, frozenset[str], tuple[str, ...]], tuple[Part, ...]] = {}
+
+    def layouts(self, path: Path) -> Layouts:
+        """Every undominated layout of a path."""
+        return Layouts(self.space, self.stems(path))
+
+    def stems(self, path: Path) -> list[Stem]:
+        """The same, put together by the places of the op's own tensors."""
+        loops = frozenset(dim for dim, _ in path.loops)
+        cut = {name: self.space.must_span(name, path.leaf) & loops for name, _ in path.own}
+        own = loops.intersection(self.space.dims_of_ops[path.leaf])
+        found = []
+        for choice in product(*((*places, -1) for _, places in path.own)):
+            named = tuple((name, place) for (name, _), place in zip(path.own, choice, strict=True))
+            private = tuple(name for name, place in named if place < 0)
+            if any(cut[name] for name in private):
+                continue
+            if parts := self._private(path.leaf, own, private):
+                found.append(Stem(path, named, parts))
+        return found
+
+    def _private(self, leaf: int, own: frozenset[str], tensors: tuple[str, ...]) -> tuple[Part, ...]:
+        key = (leaf, own, tensors)
+        if key not in self._cache:
+            found = tuple(leaf_layouts(self.space, leaf, own, tensors, self.recut))
+            self.twice |= {dim for dim in own for part in found if (dim, GRANULE) in part.entries}
+            self._cache[key] = found
+        return self._cache[key]
+
+
+def _joined(stem: Stem, part: Part, dims: Sequence[str]) -> Layout:
+    """A layout; its axes are those of the path, its private loops and its granules by the op's dims."""
+    path = stem.path
+    axes = [Axis(dim, SHARED) for dim, _ in path.loops]
+    line: list[Entry] = []
+    for number in range(len(axes)):
+        line += [Hold(name) for name, place in stem.places if place == number]
+        line.append(LoopAt(number))
+    cut = {axis.dim: number for number, axis in enumerate(axes)}
+    numbers: dict[tuple[str, str], int] = {}
+    for kind in (PRIVATE, GRANULE):
+        for dim in dims:
+            if (dim, kind) in part.entries:
+                numbers[dim, kind] = len(axes)
+                axes.append(Axis(dim, kind, cut.get(dim, -1) if kind == GRANULE else -1))
+                cut[dim] = numbers[dim, kind]
+    line += [Hold(e) if isinstance(e, str) else LoopAt(numbers[e]) for e in part.entries]
+    return Layout(path, tuple(axes), tuple(line))
+
+
 def leaf_layouts(
     space: GroupSpace,
     leaf: int,
-    shared: Sequence[str],
+    shared: Collection[str],
     tensors: Sequence[str],
     recut: bool = False,
-) -> list[_Leaf]:
+) -> list[Part]:
     """Undominated orders of an op's private holds and loops.
 
     Parameters
@@ -174,7 +223,7 @@ def leaf_layouts(
         The group.
     leaf : int
         Index of the op.
-    shared : sequence of str
+    shared : collection of str
         Dims looped above.
     tensors : sequence of str
         Tensors that are held privately.
@@ -182,7 +231,7 @@ def leaf_layouts(
         Whether a granule may take sizes that a loop may not (rule 5).
     """
     free = [dim for dim in space.op_dims(leaf) if dim not in shared]
-    found: dict[_Leaf, None] = {}
+    found: dict[Part, None] = {}
     for order in permutations(tensors):
         levels = [_levels(space, leaf, order, dim) for dim in free]
         for choice in product(*levels):
@@ -214,7 +263,7 @@ def _granules(
     space: GroupSpace,
     leaf: int,
     order: Sequence[str],
-    shared: Sequence[str],
+    shared: Collection[str],
     places: Mapping[str, int],
     recut: bool,
 ) -> Iterator[tuple[str, ...]]:
@@ -236,17 +285,17 @@ def _granules(
             yield (*always, *chosen)
 
 
-def _leaf_entries(order: Sequence[str], places: Mapping[str, int], granules: Sequence[str]) -> _Leaf:
+def _leaf_entries(order: Sequence[str], places: Mapping[str, int], granules: Sequence[str]) -> Part:
     entries: list[str | tuple[str, str]] = []
     for index, name in enumerate(order):
         entries += [(dim, PRIVATE) for dim in sorted(places) if places[dim] == index]
         if index == len(order) - 1:
             entries += [(dim, GRANULE) for dim in granules]
         entries.append(name)
-    return _Leaf(tuple(entries))
+    return Part(tuple(entries))
 
 
-def _misses_span(space: GroupSpace, leaf: int, layout: _Leaf) -> bool:
+def _misses_span(space: GroupSpace, leaf: int, layout: Part) -> bool:
     """Whether a loop cuts an axis above the hold of a tensor that must span it."""
     cut: set[str] = set()
     for entry in layout.entries:
@@ -272,7 +321,7 @@ class _Shape:
     loops: frozenset[tuple[str, str]]
 
 
-def _shape(space: GroupSpace, leaf: int, layout: _Leaf) -> _Shape:
+def _shape(space: GroupSpace, leaf: int, layout: Part) -> _Shape:
     level: dict[str, int] = {}
     tile: dict[tuple[str, str], int] = {}
     above: dict[str, frozenset[str]] = {}
@@ -292,10 +341,10 @@ def _shape(space: GroupSpace, leaf: int, layout: _Leaf) -> _Shape:
 def _drop_dominated(
     space: GroupSpace,
     leaf: int,
-    shared: Sequence[str],
+    shared: Collection[str],
     tensors: Sequence[str],
-    layouts: list[_Leaf],
-) -> list[_Leaf]:
+    layouts: list[Part],
+) -> list[Part]:
     """Drop layouts that another one beats for all sizes.
 
     ``a`` beats ``b`` if, with every tile of ``a`` set to the tile of the same loop in ``b`` (whole if

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from mmee_solver.accelerator import Accelerator
 from mmee_solver.emit import Chosen, emit
-from mmee_solver.encode import Encoding, encode_layouts, encode_skeletons, has_odd_bits
-from mmee_solver.layouts import Layout, LayoutLister, Path, leaf_path
+from mmee_solver.encode import Encoding, encode_skeletons, has_odd_bits
+from mmee_solver.encode_layouts import encode_layouts
+from mmee_solver.layouts import Layout, LayoutLister, Path, Stem, leaf_path
 from mmee_solver.nest import Group
-from mmee_solver.skeletons import GRANULE, SHARED, Skeleton, shares_loops, skeletons
+from mmee_solver.skeletons import Skeleton, shares_loops, skeletons
 from mmee_solver.space import GroupSpace
 from mmee_solver.trees import order_trees
 from mmee_solver.workload import Graph
@@ -110,34 +111,27 @@ def group_program(
     found: list[Skeleton] = []
     paths: list[list[Path]] = []
     lister = LayoutLister(space, recut)
-    listed: dict[Path, list[Layout]] = {}
+    listed: dict[Path, list[Stem]] = {}
     for skeleton in skeletons(space, trees):
         if not shares_loops(space, skeleton.root):
             continue
         own = [leaf_path(space, skeleton, leaf) for leaf in range(len(ops))]
         for path in own:
             if path not in listed:
-                listed[path] = list(lister.layouts(path))
+                listed[path] = lister.stems(path)
         if all(listed[path] for path in own):
             found.append(skeleton)
             paths.append(own)
-    twice = frozenset(
-        axis.dim
-        for layouts in listed.values()
-        for layout in layouts
-        for axis in layout.axes
-        if axis.kind == GRANULE and axis.outer >= 0 and layout.axes[axis.outer].kind == SHARED
-    )
+    twice = frozenset(lister.twice)
     leaves = []
     for leaf in range(len(ops)):
         mine = dict.fromkeys(own[leaf] for own in paths)
         start, numbers = 0, {}
         for path in mine:
-            numbers[path] = np.arange(start, start + len(listed[path]))
-            start += len(listed[path])
-        encoding = encode_layouts(
-            space, [layout for path in mine for layout in listed[path]], accelerator, twice
-        )
+            count = sum(len(stem.parts) for stem in listed[path])
+            numbers[path] = np.arange(start, start + count)
+            start += count
+        encoding = encode_layouts(space, [stem for path in mine for stem in listed[path]], accelerator, twice)
         widest = max(len(path.loops) for path in mine)
         axes = np.full((len(found), widest), -1, dtype=np.int64)
         for number, skeleton in enumerate(found):

@@ -29,6 +29,7 @@ ORDER = (
     "layouts",
     "arrays",
     "encode",
+    "encode_layouts",
     "tilings",
     "bounds",
     "emit",
