@@ -6,38 +6,45 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mmee_solver.candidates import EVERY, ONCE, Candidates
 from mmee_solver.enumerate import Counts
 from mmee_solver.mapping import Options
 
-DEEP = (
-    "partition into convex groups of at most {} connected by shared tensors; per group every order tree, "
-    "hold depth, tile size, streaming granule and array configuration of design §7"
-)
-FLAT = "groups of up to {} ops, in the order of the graph, with one list of ops below shared loops"
+PARTITION = "partition into convex groups of at most {} connected by shared tensors"
+PLACES = "hold depth, tile size, streaming granule and array configuration of design §7"
+EVERY_TREE = "per group of up to {} every order tree, "
+ONCE_TREES = "of up to {} every order tree that computes each op once"
+FLAT_TREES = "of more the ops in the order of the graph in one list below shared loops"
 STAYS = "an intermediate may stay whole in the buffer from the group that makes it to its last reader"
 LEAVES = "no tensor stays resident between groups"
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What was searched: ops in a group at most, with every order tree and with flat ones.
+    """What was searched: the candidate groups and their order trees.
 
     ``residency``: whether a tensor may stay in the buffer between groups; ``left_out``: groups whose search
     was given up.
     """
 
-    deep: int
-    largest: int
+    candidates: Candidates
     residency: bool
     left_out: tuple[tuple[str, ...], ...] = ()
 
     def __str__(self) -> str:
         """The space in words."""
-        parts = [DEEP.format("one op" if self.deep == 1 else f"{self.deep} ops")]
-        if self.largest > self.deep:
-            flat = FLAT.format(self.largest)
-            parts.append(f"{flat}, without those in left_out_groups" if self.left_out else flat)
+        found, largest = self.candidates, self.candidates.largest
+        every = found.upto(EVERY)
+        parts = [PARTITION.format(_ops(largest)), EVERY_TREE.format(_ops(every)) + PLACES]
+        if (once := found.upto(EVERY, ONCE)) > every:
+            parts.append(ONCE_TREES.format(_ops(once)))
+        if largest > once:
+            parts.append(FLAT_TREES + (", without those in left_out_groups" if self.left_out else ""))
         return "; ".join([*parts, STAYS if self.residency else LEAVES])
+
+
+def _ops(count: int) -> str:
+    return "one op" if count == 1 else f"{count} ops"
 
 
 def certificate(

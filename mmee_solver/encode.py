@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmee_solver.accelerator import Accelerator
-from mmee_solver.arrays import OpTable, extents, op_table, uses_array
+from mmee_solver.arrays import OpTable, extents, uses_array
 from mmee_solver.layouts import Layout
 from mmee_solver.skeletons import Axis, Site, Skeleton
 from mmee_solver.space import GroupSpace
@@ -152,7 +152,7 @@ def encode_skeletons(
     }
     for index, row in enumerate(rows):
         _fill(out, index, row, space.graph, twice)
-    return encoding(space, found, accelerator, None, out)
+    return encoding(space, found, accelerator, None, None, out)
 
 
 def encoding(
@@ -160,6 +160,7 @@ def encoding(
     found: Sequence[Skeleton | Layout],
     accelerator: Accelerator,
     leaf: int | None,
+    table: OpTable | None,
     matrices: Mapping[str, NDArray[Any]],
 ) -> Encoding:
     """Matrices of skeletons, or of the layouts of one leaf, with what holds for all of them."""
@@ -169,7 +170,7 @@ def encoding(
         array.setflags(write=False)
     return Encoding(
         structures=found,
-        table=None if op is None else op_table(graph, accelerator, op),
+        table=table,
         plain_bits=(0.0, 0.0) if op is None else _plain_bits(graph, op),
         op_sizes=np.array([float(graph.dims[d]) for d in (() if op is None else graph.op_dims(op))]),
         extents=extents(accelerator),

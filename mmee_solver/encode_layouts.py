@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmee_solver.accelerator import Accelerator
+from mmee_solver.arrays import OpTable
 from mmee_solver.encode import (
     FORMS,
     FREE_VECTOR,
@@ -42,7 +43,11 @@ _FINE = {PRIVATE: 1, GRANULE: 2}  # what cuts a dim last within a part; 0: nothi
 
 
 def encode_layouts(
-    space: GroupSpace, stems: Sequence[Stem], accelerator: Accelerator, twice: frozenset[str]
+    space: GroupSpace,
+    stems: Sequence[Stem],
+    accelerator: Accelerator,
+    twice: frozenset[str],
+    configurations: OpTable | None,
 ) -> Encoding:
     """Encode layouts of one leaf: its own tiles and traffic, its work, its row statistics.
 
@@ -56,10 +61,13 @@ def encode_layouts(
         Extents, stationarity, pipeline, rescale and energies.
     twice : frozenset of str
         Dims whose shared tiles some leaf cuts once more.
+    configurations : OpTable or None
+        The op's array configurations.
     """
     table = _Layouts.of(space, stems)
     matrices = _axes(table, twice) | _tiles(table, accelerator) | _steps(table, accelerator)
-    return encoding(space, Layouts(space, stems), accelerator, table.leaf, _packed(table, matrices))
+    packed = _packed(table, matrices)
+    return encoding(space, Layouts(space, stems), accelerator, table.leaf, configurations, packed)
 
 
 @dataclass(frozen=True)

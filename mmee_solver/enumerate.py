@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import prod
+from math import floor, prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mmee_solver.accelerator import Accelerator
 from mmee_solver.arena import Counts
-from mmee_solver.bounds import Bounder
+from mmee_solver.bounds import CYCLES, ENERGY, Bounder, Rates
 from mmee_solver.cost import Metrics
 from mmee_solver.encode import Encoding
 from mmee_solver.errors import InfeasibleError
@@ -31,11 +31,15 @@ __all__ = ["Counts", "GroupResult", "Objective", "SearchOptions", "search_group"
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
-    """The best dataflow of a group, its cost, and how the search went; None: nothing beats the cutoff."""
+    """The best dataflow of a group, its cost, and how the search went; None: nothing beats the cutoff.
+
+    With a ``bound``, it is only a dataflow of least traffic: the bound is one of the least additive keys.
+    """
 
     group: Group | None
     metrics: Metrics | None
     counts: Counts = field(compare=False)
+    bound: tuple[Fraction, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +99,23 @@ def search_program(
     beats_split: bool = False,
     floor: tuple[Fraction, ...] | None = None,
     effort: int | None = None,
+    least: Group | None = None,
+    lazily: bool = False,
 ) -> GroupResult:
     """The same for a group that is listed and encoded already.
 
     Tensors that stay resident belong to the program; their bytes count in its peak. ``beats_split`` says
     that the cutoff is the cost of its ops in smaller groups; ``floor`` is a known bound of what adds up
     over groups, at which the search may stop; ``effort`` the most boxes that it may bound (GaveUpError
-    beyond).
+    beyond). For the dram objective, ``lazily`` stops at the least traffic if that is below the cutoff, and
+    ``least`` is a dataflow of least traffic that such a search has found.
     """
     counts = Counts(trees=program.trees, structures=program.structures)
     _check_feasible(program, accelerator)
     best = Incumbent(program.space, accelerator, program.top.weights, objective, cutoff, floor)
-    search(program, best, counts, tiles, beats_split, effort)
+    stopped = search(program, best, counts, tiles, beats_split, effort, least, lazily)
+    if stopped and best.metrics is not None:
+        return GroupResult(best.group, best.metrics, counts, _bound(program, accelerator, best.metrics))
     if best.group is None and cutoff is None:
         raise _nothing_fits(program, accelerator, tiles)
     if best.group is None:
@@ -114,16 +123,44 @@ def search_program(
     return GroupResult(best.group, best.metrics, counts)
 
 
+def _bound(program: Program, accelerator: Accelerator, metrics: Metrics) -> tuple[Fraction, ...]:
+    """A bound of the additive keys under the dram objective, given the least traffic.
+
+    Every op is computed once at least, with the array configuration that is best for it; whatever moves
+    costs at least the cheaper direction.
+    """
+    weights = program.top.weights
+    energy, cycles, vectors = 0.0, 0.0, sum(program.space.vector_work)
+    for leaf in program.leaves:
+        bounder = Bounder(leaf.encoding, tilings(leaf.encoding, "divisors", traffic_only=True))
+        energy += bounder.least[ENERGY]
+        cycles += bounder.least[CYCLES]
+        if leaf.encoding.table is not None:
+            energy += leaf.encoding.table.macs * weights.mac
+    energy += vectors * weights.vector_op
+    # odd bits are rounded up to bytes
+    moved = max(0, 8 * (metrics.dram_bytes - 2 * len(program.space.users)))
+    energy += moved * min(weights.read_bit, weights.write_bit)
+    rates = Rates.of(accelerator)
+    slowest = max(cycles, vectors / rates.lanes, moved / 8 * rates.dram_cycles)
+    fall = 1 - 1e-9  # sums of float64
+    return (
+        Fraction(metrics.dram_bytes),
+        Fraction(energy * fall) / weights.scale,
+        Fraction(floor(slowest * fall)),
+    )
+
+
 def _check_feasible(program: Program, accelerator: Accelerator) -> None:
     """Raise unless some structure fits with all tiles at their least: occupancy grows with every tile."""
     top = _least_bytes(program.top)
     rows = [_least_bytes(leaf.encoding) for leaf in program.leaves]
     best: tuple[int, int, list[int]] | None = None
-    for number in range(len(program.skeletons)):
+    for number in reversed(range(len(program.skeletons))):  # those with many loops come last and need least
         # the least over rows of each moment is a bound; the sum of one choice of rows is reached
         options = [rows[i][leaf.layouts[number]] for i, leaf in enumerate(program.leaves)]
         peak, picks = _least_peak(top[number] + program.space.kept_bytes, options)
-        if best is None or peak < best[0]:
+        if best is None or peak <= best[0]:
             chosen = [int(leaf.layouts[number][p]) for leaf, p in zip(program.leaves, picks, strict=True)]
             best = (peak, number, chosen)
         if best[0] <= accelerator.buffer.capacity_bytes:

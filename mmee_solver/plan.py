@@ -66,7 +66,7 @@ class Plan:
     ties_open: bool
 
 
-def candidates(graph: Graph, accelerator: Accelerator) -> tuple[str, ...]:
+def stayers(graph: Graph, accelerator: Accelerator) -> tuple[str, ...]:
     """Intermediates that fit the buffer whole: made, read, no output of the graph."""
     capacity = accelerator.buffer.capacity_bytes
     return tuple(
@@ -107,8 +107,9 @@ def best_plan(
     price: Price,
     fewest_groups: bool = False,
     resident: Sequence[str] = (),
+    most: Fraction | None = None,
 ) -> Plan | None:
-    """The cheapest plan, every group of it priced exactly; None if no plan fits.
+    """The cheapest plan, every group of it priced exactly; None if no plan fits, or is cheap enough.
 
     Parameters
     ----------
@@ -125,6 +126,8 @@ def best_plan(
         Whether the number of groups comes first.
     resident : sequence of str
         Tensors that may stay.
+    most : Fraction, optional
+        Only plans whose first key is at most this are of interest.
     """
     learner = _Learner(
         graph, accelerator, objective, costs, frozenset(second), price, resident, not fewest_groups
@@ -135,7 +138,7 @@ def best_plan(
         rounds += 1
         residency = Residency(learner.savings, tuple(learner.levels.values()), learner.second)
         partition = choose_partition(graph, costs, fewest_groups, residency)
-        if partition is None:
+        if partition is None or (most is not None and partition.bound > most):
             return None
         variants = variants_of(graph, partition)
         new = [variant for variant in variants if variant not in learner.known]

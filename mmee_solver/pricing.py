@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from mmee_solver.accelerator import Accelerator
+from mmee_solver.arrays import OpTable
+from mmee_solver.candidates import FLAT, Candidates
 from mmee_solver.canon import Form, Names, canonical, renamed
 from mmee_solver.cost import evaluate_group
 from mmee_solver.enumerate import Counts, GroupResult, Objective, search_program
@@ -43,14 +45,16 @@ class Pricer:
     accelerator: Accelerator
     options: Options
     progress: Progress | None = None
-    deep: int = 2  # ops up to which groups take every order tree; larger ones only flat ones
+    candidates: Candidates | None = None  # which order trees a group takes; every one unless given
     expected: int = 0  # groups to be searched in all, as far as it is known
     counts: dict[Ops, Counts] = field(default_factory=dict)
     given_up: dict[Ops, None] = field(default_factory=dict)
     done: int = 0
     forms: dict[tuple[Ops, frozenset[str]], tuple[Form, Names]] = field(default_factory=dict)
+    tables: dict[str, OpTable | None] = field(default_factory=dict)
     programs: dict[Form, tuple[Names, Program]] = field(default_factory=dict)
-    searched: dict[tuple[Form, Objective, Cost | None], list[_Searched]] = field(default_factory=dict)
+    searched: dict[tuple[Form, Objective, Cost | None, bool], list[_Searched]] = field(default_factory=dict)
+    least: dict[tuple[Form, int], Group] = field(default_factory=dict)  # dataflows of least traffic by room
 
     def search(
         self,
@@ -59,6 +63,7 @@ class Pricer:
         cutoff: Cost | None = None,
         floor: Cost | None = None,
         more_bytes: int = 0,
+        lazily: bool = False,
     ) -> GroupResult:
         """The best dataflow of a group with what stays in the buffer.
 
@@ -74,6 +79,8 @@ class Pricer:
             A known bound of the additive keys, at which the search may stop.
         more_bytes : int
             Room beyond the buffer's capacity, for bounds.
+        lazily : bool
+            Whether to stop at the least traffic if that is below the cutoff.
 
         Raises
         ------
@@ -86,7 +93,7 @@ class Pricer:
         accelerator = self.accelerator
         capacity = accelerator.buffer.capacity_bytes + more_bytes - beside
         form, names = self.form(variant)
-        known = self.searched.setdefault((form, objective, cutoff), [])
+        known = self.searched.setdefault((form, objective, cutoff, lazily), [])
         for one in known:
             if one.least_bytes <= capacity <= one.capacity_bytes:
                 if one.gave_up:
@@ -95,6 +102,10 @@ class Pricer:
                 if one.result is None:
                     raise InfeasibleError(" + ".join(variant.group), 0, capacity)
                 return _under_names(one.names, one.result, names)
+        kept = sum(bits_to_bytes(self.graph.bits(name)) for name in variant.resident)
+        if capacity <= kept:
+            known.append(_Searched(capacity, 0, names, None))
+            raise InfeasibleError(" + ".join(variant.group), kept + 1, capacity)
         if self.progress:
             self.progress(" + ".join(variant.group), self.done, max(self.expected, self.done + 1))
         self.done += 1
@@ -108,14 +119,14 @@ class Pricer:
                     self.options.recompute,
                     self.options.tiles == "divisors",
                     variant.resident,
-                    flat=len(variant.group) > self.deep,
+                    None if self.candidates is None else self.candidates.trees(variant.group),
+                    self.tables,
                 ),
             )
         first, program = self.programs[form]  # under the names of the group that came first
+        size = len(variant.group)
         limit = None if cutoff is None else (*cutoff, *(Fraction(0),) * (4 - len(cutoff)))
         try:
-            if capacity <= 0:
-                raise InfeasibleError(" + ".join(variant.group), 1, capacity)
             result = search_program(
                 program,
                 accelerator.with_buffer(capacity),
@@ -124,7 +135,9 @@ class Pricer:
                 limit,  # type: ignore[arg-type]
                 beats_split=limit is not None,
                 floor=floor,
-                effort=EFFORT if len(variant.group) > self.deep else None,
+                effort=None if self.candidates is None or self.candidates.kind(size) != FLAT else EFFORT,
+                least=self.least.get((form, capacity)) if objective.name == "dram" else None,
+                lazily=lazily,
             )
         except GaveUpError:
             self.given_up[variant.group] = None
@@ -133,6 +146,8 @@ class Pricer:
         except InfeasibleError:
             known.append(_Searched(capacity, 0, first, None))
             raise
+        if result.bound is not None and result.group is not None:
+            self.least[form, capacity] = result.group
         self.counts.setdefault(variant.group, Counts()).add(result.counts)
         # nothing beats the cutoff with less room either
         least = 0 if result.metrics is None else result.metrics.peak_buffer_bytes
@@ -187,4 +202,4 @@ def _under_names(old: Names, result: GroupResult, new: Names) -> GroupResult:
     if result.group is None or result.metrics is None:
         return result
     group, metrics = renamed(result.group, result.metrics, old, new)
-    return GroupResult(group, metrics, result.counts)
+    return GroupResult(group, metrics, result.counts, result.bound)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmee_solver.accelerator import Accelerator
+from mmee_solver.arrays import OpTable, op_table
 from mmee_solver.emit import Chosen, emit
 from mmee_solver.encode import Encoding, encode_skeletons, has_odd_bits
 from mmee_solver.encode_layouts import encode_layouts
@@ -16,7 +17,7 @@ from mmee_solver.layouts import Layout, LayoutLister, Path, Stem, leaf_path
 from mmee_solver.nest import Group
 from mmee_solver.skeletons import Skeleton, shares_loops, skeletons
 from mmee_solver.space import GroupSpace
-from mmee_solver.trees import order_trees
+from mmee_solver.trees import OrderTree, order_trees
 from mmee_solver.workload import Graph
 
 Ints = NDArray[np.int64]
@@ -85,7 +86,8 @@ def group_program(
     recompute: bool,
     recut: bool,
     resident: Collection[str] = (),
-    flat: bool = False,
+    trees: Sequence[OrderTree] | None = None,
+    tables: dict[str, OpTable | None] | None = None,
 ) -> Program:
     """List and encode everything that a group may do.
 
@@ -103,11 +105,14 @@ def group_program(
         Whether a granule may take sizes that a loop may not (with divisors).
     resident : collection of str
         Tensors that stay whole in the buffer.
-    flat : bool
-        Only order trees whose root has all ops as children.
+    trees : sequence of OrderTree, optional
+        Its order trees; all of them unless given.
+    tables : dict, optional
+        Array configurations by op, kept for other groups of the graph.
     """
     space = GroupSpace.of(graph, ops, resident)
-    trees = order_trees(graph, ops, recompute, flat)
+    trees = order_trees(graph, ops, recompute) if trees is None else trees
+    tables = {} if tables is None else tables
     found: list[Skeleton] = []
     paths: list[list[Path]] = []
     lister = LayoutLister(space, recut)
@@ -131,7 +136,11 @@ def group_program(
             count = sum(len(stem.parts) for stem in listed[path])
             numbers[path] = np.arange(start, start + count)
             start += count
-        encoding = encode_layouts(space, [stem for path in mine for stem in listed[path]], accelerator, twice)
+        name = ops[leaf]
+        if name not in tables:
+            tables[name] = op_table(graph, accelerator, graph.op(name))
+        stems = [stem for path in mine for stem in listed[path]]
+        encoding = encode_layouts(space, stems, accelerator, twice, tables[name])
         widest = max(len(path.loops) for path in mine)
         axes = np.full((len(found), widest), -1, dtype=np.int64)
         for number, skeleton in enumerate(found):

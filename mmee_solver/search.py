@@ -14,6 +14,7 @@ import numpy as np
 from mmee_solver.arena import Arena, Counts
 from mmee_solver.errors import GaveUpError
 from mmee_solver.incumbent import Incumbent
+from mmee_solver.nest import Group
 from mmee_solver.probe import probe
 from mmee_solver.program import Program
 from mmee_solver.settle import joinable, settle
@@ -33,11 +34,13 @@ def search(
     mode: str,
     beats_split: bool = False,
     effort: int | None = None,
-) -> None:
+    least: Group | None = None,
+    lazily: bool = False,
+) -> bool:
     """Decide every tiling of a program: the best one, if it beats the incumbent, replaces it.
 
     The dram objective takes two passes. The first looks at traffic alone; the second for the least
-    energy among the tilings that move no more.
+    energy among the tilings that move no more. Gives whether the second is left to do.
 
     Parameters
     ----------
@@ -54,6 +57,10 @@ def search(
         groups is of no interest (traffic and energy are no less, see ``falls_apart``).
     effort : int, optional
         Boxes to bound at most.
+    least : Group, optional
+        A dataflow of least traffic, from an earlier search: the first pass is not needed.
+    lazily : bool
+        Whether to leave out the second pass if less is moved than the cutoff.
 
     Raises
     ------
@@ -64,13 +71,19 @@ def search(
     if best.objective.name == "dram":
         cutoff = best.key
         best.start_traffic()
-        _run(Arena.of(program, best, counts, mode, effort), skipped)
+        if least is None:
+            _run(Arena.of(program, best, counts, mode, effort), skipped)
+        else:
+            best.offer(least)
+        if lazily and best.metrics is not None:
+            return True
         best.end_traffic(cutoff, exact=not program.odd_bits)
         if best.metrics is None:
-            return  # nothing moves as little as the cutoff
+            return False  # nothing moves as little as the cutoff
     arena = Arena.of(program, best, counts, mode, effort)
     _count(arena)
     _run(arena, skipped)
+    return False
 
 
 def _run(arena: Arena, skipped: bool) -> None:

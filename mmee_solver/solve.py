@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from mmee_solver.accelerator import Accelerator
+from mmee_solver.candidates import ALWAYS, Candidates, candidates
 from mmee_solver.canon import Form
 from mmee_solver.certify import Space, certificate
 from mmee_solver.cost import Metrics, add_metrics
@@ -16,16 +17,10 @@ from mmee_solver.errors import GaveUpError, InfeasibleError, InputError, did_you
 from mmee_solver.fold import fold
 from mmee_solver.mapping import FUSION, OBJECTIVES, TILES, Mapping, Options, number
 from mmee_solver.master import Cost, Ops
-from mmee_solver.plan import Plan, Priced, Variant, best_plan, best_split, candidates
+from mmee_solver.plan import Plan, Priced, Variant, best_plan, best_split, stayers
 from mmee_solver.pricing import Pricer, Progress, alone
-from mmee_solver.trees import connected, groups_by_size
 from mmee_solver.units import bits_to_bytes
 from mmee_solver.workload import Graph
-
-SHORT = 4  # ops of a graph up to which groups of three take every order tree; in longer ones that is slow
-FORMS = 14  # different groups of more ops that are searched at most
-GROUPS = 800  # and groups in all
-WHOLE = 40  # ops of a graph up to which it is itself a group
 
 
 def solve(
@@ -82,8 +77,7 @@ def solve(
     start = time.perf_counter()
     options = Options(objective, tiles, fusion, recompute, residency)
     folded = fold(graph)
-    solver = _Solver(folded, accelerator, options, Pricer(folded, accelerator, options, progress))
-    mapping = solver.run()
+    mapping = _Solver.of(folded, accelerator, options, progress).run()
     object.__setattr__(mapping, "seconds", time.perf_counter() - start)
     return mapping
 
@@ -102,16 +96,24 @@ class _Solver:
     accelerator: Accelerator
     options: Options
     pricer: Pricer
+    candidates: Candidates
     dropped: dict[Ops, None] = field(default_factory=dict)
-    largest: int = 1  # ops of the largest candidate group
+
+    @classmethod
+    def of(
+        cls, graph: Graph, accelerator: Accelerator, options: Options, progress: Progress | None
+    ) -> _Solver:
+        """A solver of a folded graph, with its candidate groups."""
+        pricer = Pricer(graph, accelerator, options, progress)
+        largest = 1 if options.fusion == "none" else None
+        found = candidates(graph, lambda group: pricer.form(alone(group))[0], options.recompute, largest)
+        pricer.candidates, pricer.expected = found, len(found.groups)
+        return cls(graph, accelerator, options, pricer, found)
 
     def run(self) -> Mapping:
         """Solve, and put the mapping together."""
         name = self.options.objective
-        self.pricer.deep = self._deep
-        groups = self._groups()
-        self.pricer.expected, self.largest = len(groups), max(map(len, groups))
-        choice = self._choose_in_stages(groups, self._resident())
+        choice = self._choose_in_stages(list(self.candidates.groups), self._resident())
         value = Fraction(choice.metrics.value(name))
         bound = value if name == "edp" else choice.plan.partition.bound
         return Mapping(
@@ -143,38 +145,15 @@ class _Solver:
             "variants": plan.variants,
             "ties": "open" if plan.ties_open else "decided",
         }
-        deep, resident = min(self._deep, self.largest), bool(self._resident())
-        space = Space(deep, self.largest, resident, tuple(self.pricer.given_up))
+        space = Space(self.candidates, bool(self._resident()), tuple(self.pricer.given_up))
         counts, dropped = self.pricer.counts, list(self.dropped)
         return certificate(self.options, space, counts, dropped, master, number(bound))
-
-    @property
-    def _deep(self) -> int:
-        """Ops in a group at most for every order tree; larger groups are flat."""
-        return 3 if len(self.graph.ops) <= SHORT else 2
-
-    def _groups(self) -> list[Ops]:
-        """Candidate groups, smaller ones first: all of a size, or none."""
-        found: list[Ops] = []
-        forms: set[Form] = set()
-        for size, groups in enumerate(groups_by_size(self.graph), start=1):
-            if size > self._deep:
-                forms |= {self.pricer.form(alone(group))[0] for group in groups}
-                if len(forms) > FORMS or len(found) + len(groups) > GROUPS:
-                    break
-            found += groups
-            if self.options.fusion == "none":
-                return found
-        whole = tuple(op.name for op in self.graph.ops)
-        if whole not in found and len(whole) <= WHOLE and connected(self.graph, whole):
-            found.append(whole)
-        return found
 
     def _resident(self) -> tuple[str, ...]:
         """Tensors that may stay in the buffer between groups."""
         if not self.options.residency or self.options.fusion == "none":
             return ()
-        return candidates(self.graph, self.accelerator)
+        return stayers(self.graph, self.accelerator)
 
     def _choose_in_stages(self, groups: list[Ops], resident: tuple[str, ...]) -> _Choice:
         """The best plan; for traffic, larger groups only if smaller ones, or one, move more than they must.
@@ -182,12 +161,13 @@ class _Solver:
         No mapping moves less than the compulsory traffic, so a plan that moves no more is best, whatever
         the groups.
         """
-        small = [group for group in groups if len(group) <= self._deep]
+        small = [group for group in groups if len(group) <= ALWAYS]
         whole = [group for group in groups if len(group) == len(self.graph.ops)]
         if self.options.objective == "dram" and self.options.fusion == "auto" and small != groups:
+            least = Fraction(self.graph.compulsory_bytes())
             for some in (small, [*small, *whole]):
-                choice = self._choose(some, resident)
-                if choice.metrics.dram_bytes == self.graph.compulsory_bytes():
+                choice = self._best(Objective("dram"), some, resident, least)
+                if choice is not None:
                     return choice
         return self._choose(groups, resident)
 
@@ -196,15 +176,29 @@ class _Solver:
         name = self.options.objective
         if name == "edp":
             return self._least_edp(groups, resident)
-        return self._best(Objective(name), groups, resident)
+        return self._surely(Objective(name), groups, resident)
 
-    def _best(self, objective: Objective, groups: list[Ops], resident: tuple[str, ...]) -> _Choice:
+    def _surely(self, objective: Objective, groups: list[Ops], resident: tuple[str, ...]) -> _Choice:
         """The best plan under an additive objective."""
+        choice = self._best(objective, groups, resident)
+        assert choice is not None
+        return choice
+
+    def _best(
+        self,
+        objective: Objective,
+        groups: list[Ops],
+        resident: tuple[str, ...],
+        most: Fraction | None = None,
+    ) -> _Choice | None:
+        """The best plan under an additive objective; None if it costs more than ``most``."""
         found: dict[Ops, GroupResult] = {}
-        costs: dict[Ops, Cost] = {}
+        costs: dict[Ops, Cost] = {}  # bounds, where a group moves less than its split
+        reached: dict[Ops, Cost] = {}
         second: dict[Ops, None] = {}
         refused: dict[Ops, InfeasibleError] = {}
         cutoffs: dict[Form, Cost | None] = {}  # of groups of equal form, the splits cost the same
+        lazily = objective.name == "dram" and self.options.fusion == "auto"
         more = 0
         if resident and self.accelerator.buffer.double_buffered:
             more = sum(bits_to_bytes(self.graph.bits(name)) for name in resident)
@@ -213,19 +207,24 @@ class _Solver:
             if len(group) > 1 and self.options.fusion == "auto":
                 form = self.pricer.form(alone(group))[0]
                 if form not in cutoffs:
-                    split = best_split(self.graph, group, costs)
+                    split = best_split(self.graph, group, reached)
                     cutoffs[form] = None if split is None else split[0]
                 cutoff = cutoffs[form]
             try:
-                result = self.pricer.search(alone(group), objective, cutoff, more_bytes=more)
+                result = self.pricer.search(
+                    alone(group), objective, cutoff, more_bytes=more, lazily=lazily and len(group) > 1
+                )
             except InfeasibleError as error:
                 refused[group] = error
                 continue
             except GaveUpError:
                 continue
             if result.metrics is not None:
-                found[group] = result
-                costs[group] = objective.additive(result.metrics)
+                reached[group] = costs[group] = objective.additive(result.metrics)
+                if result.bound is None:
+                    found[group] = result
+                else:
+                    costs[group] = result.bound
                 continue
             self.dropped[group] = None
             if resident and cutoff is not None:
@@ -237,7 +236,11 @@ class _Solver:
             return self.pricer.price(variant, objective, bound, cutoff, found.get(variant.group))
 
         fewest = self.options.fusion == "all"
-        plan = best_plan(self.graph, self.accelerator, objective, costs, second, price, fewest, resident)
+        plan = best_plan(
+            self.graph, self.accelerator, objective, costs, second, price, fewest, resident, most
+        )
+        if plan is None and most is not None:
+            return None
         if plan is None:  # what has more room fits, the buffer itself is too small
             for op in self.graph.ops:
                 self.pricer.search(alone((op.name,)), objective)
@@ -259,8 +262,8 @@ class _Solver:
         additive. Corners are found by dichotomy between the extremes. A pair of corners is not
         refined when even the point that joins their best coordinates is no better than the best.
         """
-        left = self._best(Objective("energy"), groups, resident)
-        right = self._best(Objective("latency"), groups, resident)
+        left = self._surely(Objective("energy"), groups, resident)
+        right = self._surely(Objective("latency"), groups, resident)
         best = min((left, right), key=self._edp_key)
         stack = [(left, right)]
         while stack:
@@ -271,7 +274,7 @@ class _Solver:
             if energy <= 0 or latency <= 0 or ideal >= best.metrics.edp:
                 continue
             weighted = Objective("weighted", Fraction(latency), energy)
-            middle = self._best(weighted, groups, resident)
+            middle = self._surely(weighted, groups, resident)
             value = weighted.key(middle.metrics)[0]
             if value >= weighted.key(low.metrics)[0]:
                 continue

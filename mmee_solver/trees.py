@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
+from itertools import combinations, islice, pairwise
 from typing import Protocol
 
 from ortools.sat.python import cp_model
@@ -134,7 +134,7 @@ def _descendants(graph: Graph) -> dict[str, set[str]]:
 
 
 def order_trees(
-    graph: Graph, ops: Sequence[str], recompute: bool = True, flat: bool = False
+    graph: Graph, ops: Sequence[str], recompute: bool = True, flat: bool = False, most: int | None = None
 ) -> tuple[OrderTree, ...]:
     """Every legal order tree of a group, in a canonical order.
 
@@ -154,11 +154,14 @@ def order_trees(
         Whether loops that recompute an op are in the space.
     flat : bool
         Only trees whose root has all ops as children, in the given order.
+    most : int, optional
+        Give up after so many.
     """
     lister = _Lister(graph, [graph.op(name) for name in ops], recompute)
     leaves = tuple(range(len(ops)))
     roots = lister.flat(leaves) if flat else lister.nodes(leaves, frozenset(), root=True)
-    return tuple(OrderTree(tuple(ops), root) for root in sorted(roots, key=_sort_key))
+    listed = sorted(islice(roots, most), key=_sort_key)
+    return tuple(OrderTree(tuple(ops), root) for root in listed)
 
 
 def _sort_key(node: Node) -> tuple[object, ...]:
@@ -185,6 +188,7 @@ class _Lister:
             name: {leaf for leaf, op in enumerate(ops) if name in op.tensors}
             for name in dict.fromkeys(name for op in ops for name in op.tensors)
         }
+        self.rank = {dim: number for number, dim in enumerate(graph.dims)}
         everywhere = [set(graph.tensors[t].dims) for op in ops for t in op.tensors]
         self.batch = frozenset(set.intersection(*everywhere)) if everywhere else frozenset()
 
@@ -198,11 +202,16 @@ class _Lister:
         rest = [dim for dim in allowed if dim not in self.batch]
         blocks = list(self._divisions(leaves))
         joined = [division for division in blocks if self._joined(division)]
+        parted = self._parted(leaves)
         for loops in _sequences(tuple(batch), tuple(rest)):
             if not loops and not root and not self._ends(leaves):
                 continue
+            if not self._in_order(loops, parted):
+                continue
             inside = above | set(loops)
             for division in joined if loops else blocks:
+                if self._in_vain(division, loops, parted):
+                    continue
                 for children in self._children(division, inside):
                     yield Node(loops, children)
 
@@ -212,9 +221,83 @@ class _Lister:
         batch = tuple(dim for dim in allowed if dim in self.batch)
         rest = tuple(dim for dim in allowed if dim not in self.batch)
         joined = self._joined(tuple((leaf,) for leaf in leaves))
+        single, parted = tuple((leaf,) for leaf in leaves), self._parted(leaves)
         for loops in _sequences(batch, rest):
-            if joined or not loops:
+            if not loops or (
+                joined and self._in_order(loops, parted) and not self._in_vain(single, loops, parted)
+            ):
                 yield Node(loops, leaves)
+
+    def _parted(self, leaves: tuple[int, ...]) -> frozenset[tuple[str, str]]:
+        """Pairs of dims (a, b) such that a hold may pay between a loop over a and, next to it, one over b.
+
+        It pays if its tensor has a and lacks b (rules 1 and 2 of skeletons), or meets rows along b. What
+        is made and used in the group is held in lists.
+        """
+        used = {name for leaf in leaves for name in self.ops[leaf].tensors} - set(self.roles.internal)
+        axes = {(row.tensor, row.step.axis) for row in self.rows}
+        dims = dict.fromkeys(dim for leaf in leaves for dim in self.dims[leaf])
+        return frozenset(
+            (a, b)
+            for name in used
+            for a in self.graph.tensors[name].dims
+            for b in dims
+            if b not in self.graph.tensors[name].dims or (name, b) in axes
+        )
+
+    def _in_order(self, loops: tuple[str, ...], parted: frozenset[tuple[str, str]]) -> bool:
+        """Whether no two loops next to each other are better, or equally well, the other way round.
+
+        Loops that no hold parts commute: the order in which a hold may part them has it all. Of two
+        orders without, the one by the graph's dims is kept. Each exchange puts one pair right and
+        changes no other, so the exchanges end. Batch dims have their place anyway.
+        """
+        for a, b in pairwise(loops):
+            if a in self.batch or (a, b) in parted:
+                continue
+            if (b, a) in parted or self.rank[a] > self.rank[b]:
+                return False
+        return True
+
+    def _in_vain(
+        self,
+        division: tuple[tuple[int, ...], ...],
+        loops: tuple[str, ...],
+        parted: frozenset[tuple[str, str]],
+    ) -> bool:
+        """Whether the first, or the last, children of a node are recomputed without gain."""
+        # a loop may stand innermost if no inner one is parted from it
+        return any(
+            self._recomputes_in_vain(division, dim)
+            for place, dim in enumerate(loops)
+            if all((dim, inner) not in parted for inner in loops[place + 1 :])
+        )
+
+    def _recomputes_in_vain(self, division: tuple[tuple[int, ...], ...], dim: str) -> bool:
+        """Whether the first children of a node all lack the dim of its innermost loop, and gain nothing.
+
+        That loop then may as well stand above the other children alone, in a node of their own (or in
+        their own loops, if it is one child): the first are computed less often, their tensors and
+        those that they share with the others are visited less often, no tile is larger. What they share
+        is alive until all others are done, as it was if the last child uses it. The same holds for the
+        last children, if the first child uses all that is shared.
+        """
+        lack = [all(dim not in self.dims[leaf] for leaf in block) for block in division]
+        count = len(division)
+        for cut in range(1, count):
+            first, rest = division[:cut], division[cut:]
+            if all(lack[:cut]) and (len(rest) == 1 or self._all_reach(first, rest, rest[-1])):
+                return True
+            if all(lack[cut:]) and (len(first) == 1 or self._all_reach(first, rest, first[0])):
+                return True
+        return False
+
+    def _all_reach(
+        self, first: tuple[tuple[int, ...], ...], rest: tuple[tuple[int, ...], ...], child: tuple[int, ...]
+    ) -> bool:
+        """Whether a child uses every tensor that children before and behind a cut share."""
+        before, behind = ({leaf for block in part for leaf in block} for part in (first, rest))
+        return all(users & set(child) for users in self.users.values() if users & before and users & behind)
 
     def _ends(self, leaves: tuple[int, ...]) -> bool:
         """Whether a tensor from outside is used by several of some leaves, and by others."""
