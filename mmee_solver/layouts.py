@@ -28,6 +28,9 @@ from dataclasses import dataclass
 from itertools import accumulate, combinations, permutations, product
 from typing import overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mmee_solver.nest import Hold
 from mmee_solver.skeletons import GRANULE, PRIVATE, SHARED, Axis, Entry, LoopAt, Skeleton
 from mmee_solver.space import GroupSpace
@@ -240,7 +243,7 @@ def leaf_layouts(
                 layout = _leaf_entries(order, places, granules)
                 if not _misses_span(space, leaf, layout):
                     found.setdefault(layout)
-    return _drop_dominated(space, leaf, shared, tensors, list(found))
+    return _drop_dominated(space, leaf, tensors, list(found))
 
 
 def _levels(space: GroupSpace, leaf: int, order: Sequence[str], dim: str) -> list[int]:
@@ -307,82 +310,87 @@ def _misses_span(space: GroupSpace, leaf: int, layout: Part) -> bool:
     return False
 
 
-_FINE, _TILE, _WHOLE = 0, 1, 2
+_FINE, _TILE, _WHOLE = 0, 1, 2  # how much of a dim a tile holds, smaller first
+Symbols = NDArray[np.int8]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
-    """A leaf layout as symbols per dim: granule 0 ≤ tile 1 ≤ whole 2."""
+class _Shapes:
+    """Private parts as symbols per dim: granule 0 ≤ tile 1 ≤ whole 2; n parts, T tensors, D dims."""
 
-    tile: Mapping[tuple[str, str], int]
-    above: Mapping[str, frozenset[str]]
-    online: frozenset[tuple[str, str]]
-    finest: Mapping[str, int]
-    loops: frozenset[tuple[str, str]]
+    tile: Symbols  # (n, T, D) above the hold; 2 for dims that the tensor lacks
+    above: Mask  # (n, T, D) loops above the hold over dims that the tensor lacks
+    online: Mask  # (n, T, D) loops above it over axes of its rows
+    finest: Symbols  # (n, D) what cuts a dim last; 2: nothing
+    private: Mask  # (n, D)
+    granule: Mask  # (n, D)
+
+    @classmethod
+    def of(cls, space: GroupSpace, leaf: int, tensors: Sequence[str], parts: Sequence[Part]) -> _Shapes:
+        dims = space.op_dims(leaf)
+        wide = (len(parts), len(tensors), len(dims))
+        self = cls(
+            np.full(wide, _WHOLE, dtype=np.int8),
+            np.zeros(wide, dtype=np.bool_),
+            np.zeros(wide, dtype=np.bool_),
+            np.full((len(parts), len(dims)), _WHOLE, dtype=np.int8),
+            np.zeros((len(parts), len(dims)), dtype=np.bool_),
+            np.zeros((len(parts), len(dims)), dtype=np.bool_),
+        )
+        has = np.zeros(wide[1:], dtype=np.bool_)
+        axes = np.zeros(wide[1:], dtype=np.bool_)
+        for number, name in enumerate(tensors):
+            has[number] = [dim in space.dims(name) for dim in dims]
+            axes[number] = [dim in space.axes_of_rows(name, leaf) for dim in dims]
+        rank = {name: number for number, name in enumerate(tensors)}
+        column = {dim: number for number, dim in enumerate(dims)}
+        for number, part in enumerate(parts):
+            level = self.finest[number]
+            for entry in part.entries:
+                if isinstance(entry, str):
+                    at, cut = rank[entry], level < _WHOLE
+                    self.tile[number, at] = np.where(has[at], level, _WHOLE)
+                    self.above[number, at] = cut & ~has[at]
+                    self.online[number, at] = cut & axes[at]
+                else:
+                    dim, kind = column[entry[0]], entry[1]
+                    level[dim] = _TILE if kind == PRIVATE else _FINE
+                    (self.private if kind == PRIVATE else self.granule)[number, dim] = True
+        return self
+
+    def beats(self, one: int, others: NDArray[np.int64]) -> Mask:
+        """Which of some parts (numbers) one part beats or equals.
+
+        It does if, with every tile of the one set to the tile of the same loop in the other (whole if the
+        other lacks it), each tensor's tile is at most as large, each tensor is visited over a subset of
+        the loops, no dim is cut finer and no further statistics run online (a loop over a row axis counts
+        as online even if a whole tile makes it a single step).
+        """
+        tile = np.where(self.private[others], _TILE, _WHOLE)
+        fine = np.where(self.granule[others], _FINE, np.where(self.private[one], tile, _WHOLE))
+        mapped = np.stack([fine, tile, np.full_like(tile, _WHOLE)], axis=2)  # (n, D, symbol)
+        every = np.arange(mapped.shape[1])
+        tiles = mapped[:, every[None, :], self.tile[one]]  # (n, T, D)
+        cut = mapped[:, every, self.finest[one]]  # (n, D)
+        visited = self.above[one] & (cut != _WHOLE)[:, None, :]
+        ok = (tiles <= self.tile[others]).all(axis=(1, 2))
+        ok &= ~(visited & ~self.above[others]).any(axis=(1, 2))
+        ok &= ~(self.online[one] & ~self.online[others]).any(axis=(1, 2))
+        ok &= (cut >= self.finest[others]).all(axis=1)
+        return np.asarray(ok)
 
 
-def _shape(space: GroupSpace, leaf: int, layout: Part) -> _Shape:
-    level: dict[str, int] = {}
-    tile: dict[tuple[str, str], int] = {}
-    above: dict[str, frozenset[str]] = {}
-    online: set[tuple[str, str]] = set()
-    for entry in layout.entries:
-        if isinstance(entry, str):
-            for dim in space.dims(entry):
-                tile[entry, dim] = level.get(dim, _WHOLE)
-            above[entry] = frozenset(dim for dim in level if dim not in space.dims(entry))
-            online |= {(entry, dim) for dim in space.axes_of_rows(entry, leaf) & set(level)}
-        else:
-            level[entry[0]] = _TILE if entry[1] == PRIVATE else _FINE
-    loops = frozenset(entry for entry in layout.entries if not isinstance(entry, str))
-    return _Shape(tile, above, frozenset(online), level, loops)
-
-
-def _drop_dominated(
-    space: GroupSpace,
-    leaf: int,
-    shared: Collection[str],
-    tensors: Sequence[str],
-    layouts: list[Part],
-) -> list[Part]:
-    """Drop layouts that another one beats for all sizes.
-
-    ``a`` beats ``b`` if, with every tile of ``a`` set to the tile of the same loop in ``b`` (whole if
-    ``b`` lacks it), each tensor's tile is at most as large, each tensor is visited over a subset of
-    the loops, no dim is cut finer and no further statistics run online (a loop over a row axis counts
-    as online even if a whole tile makes it a single step). Equal ones keep the first.
-    """
-    shapes = [_shape(space, leaf, layout) for layout in layouts]
-    kept: list[int] = []
-    for index, shape in enumerate(shapes):
-        rivals = [*kept, *range(index + 1, len(shapes))]
-        beaten = False
-        for other in rivals:
-            if _beats(shapes[other], shape) and (other < index or not _beats(shape, shapes[other])):
-                beaten = True
-                break
-        if not beaten:
-            kept.append(index)
-    return [layouts[index] for index in kept]
-
-
-def _beats(a: _Shape, b: _Shape) -> bool:
-    def mapped(dim: str, symbol: int) -> int:
-        if symbol == _WHOLE:
-            return _WHOLE
-        if symbol == _TILE:
-            return _TILE if (dim, PRIVATE) in b.loops else _WHOLE
-        if (dim, GRANULE) in b.loops:
-            return _FINE
-        return mapped(dim, _TILE) if (dim, PRIVATE) in a.loops else _WHOLE
-
-    if not a.online <= b.online:
-        return False
-    for (tensor, dim), symbol in a.tile.items():
-        if mapped(dim, symbol) > b.tile[tensor, dim]:
-            return False
-    for tensor, dims in a.above.items():
-        cut = {dim for dim in dims if mapped(dim, a.finest[dim]) != _WHOLE}
-        if not cut <= b.above[tensor]:
-            return False
-    return all(mapped(dim, symbol) >= b.finest.get(dim, _WHOLE) for dim, symbol in a.finest.items())
+def _drop_dominated(space: GroupSpace, leaf: int, tensors: Sequence[str], parts: list[Part]) -> list[Part]:
+    """Drop parts that another one beats for all sizes (see `_Shapes.beats`); equal ones keep the first."""
+    shapes = _Shapes.of(space, leaf, tensors, parts)
+    left = np.arange(len(parts))
+    number = 0
+    while number < len(left):
+        one = int(left[number])
+        beaten = shapes.beats(one, left)
+        for at in np.flatnonzero(beaten[: number + 1]):  # an equal one before stays, and so beats this one
+            beaten[at] = at != number and not shapes.beats(int(left[at]), np.array([one]))[0]
+        left = left[~beaten]
+        number = int(np.searchsorted(left, one, side="right"))
+    return [parts[index] for index in left]
