@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -80,6 +80,9 @@ def solve(
     mapping = _Solver.of(folded, accelerator, options, progress).run()
     object.__setattr__(mapping, "seconds", time.perf_counter() - start)
     return mapping
+
+
+FEW = 4  # ops of a graph up to which ties of plans that move the least are decided among all groups
 
 
 @dataclass(slots=True)
@@ -159,15 +162,16 @@ class _Solver:
         """The best plan; for traffic, larger groups only if smaller ones, or one, move more than they must.
 
         No mapping moves less than the compulsory traffic, so a plan that moves no more is best, whatever
-        the groups.
+        the groups; one of equal traffic might have lower later keys, which graphs of few ops have decided.
         """
         small = [group for group in groups if len(group) <= ALWAYS]
         whole = [group for group in groups if len(group) == len(self.graph.ops)]
-        if self.options.objective == "dram" and self.options.fusion == "auto" and small != groups:
+        if self.options.objective == "dram" and self.options.fusion == "auto" and len(self.graph.ops) > FEW:
             least = Fraction(self.graph.compulsory_bytes())
             for some in (small, [*small, *whole]):
                 choice = self._best(Objective("dram"), some, resident, least)
                 if choice is not None:
+                    choice.plan = replace(choice.plan, ties_open=some != groups)
                     return choice
         return self._choose(groups, resident)
 

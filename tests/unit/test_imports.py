@@ -24,6 +24,7 @@ ORDER = (
     "execute",
     "validate",
     "trees",
+    "candidates",
     "space",
     "skeletons",
     "layouts",
