@@ -109,8 +109,8 @@ def connected(graph: Graph, ops: Sequence[str]) -> bool:
     left = [set(graph.op(name).tensors) for name in ops]
     reached = left.pop(0)
     while near := [tensors for tensors in left if tensors & reached]:
-        reached = reached.union(*near)
         left = [tensors for tensors in left if not tensors & reached]
+        reached = reached.union(*near)
     return not left
 
 

@@ -194,3 +194,12 @@ def accelerator(rng: Random, graph: Graph) -> Accelerator:
         Array(count, shapes, 0.3, 0.5, pipeline=rng.choice(["ideal", "ideal", "systolic"])),
         Vector(rng.choice([1, 2, 128]), 0.4, rng.choice(["mul", "add"])),
     )
+
+
+def chain(length: int, rows: int = 64, width: int = 16, **sizes: int) -> Graph:
+    """Equal products mm0, mm1, … in a row; ``sizes`` gives single dims (k0, k1, …) another width."""
+    dims = {"m": rows} | {f"k{i}": sizes.get(f"k{i}", width) for i in range(length + 1)}
+    spec = {f"X{i}": ("m", f"k{i}") for i in range(length + 1)}
+    spec |= {f"W{i}": (f"k{i}", f"k{i + 1}") for i in range(length)}
+    ops = tuple(Op(f"mm{i}", "einsum", (f"X{i}", f"W{i}"), f"X{i + 1}") for i in range(length))
+    return Graph("chain", dims, {name: Tensor(name, shape, "fp16") for name, shape in spec.items()}, ops)

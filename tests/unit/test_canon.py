@@ -10,31 +10,17 @@ import instances
 import nests
 import pytest
 import threes
+from instances import chain
 from nests import build, einsum
 
 from mmee_solver.canon import canonical, renamed
 from mmee_solver.cost import evaluate_group
 from mmee_solver.enumerate import Objective, search_group
-from mmee_solver.io import graph_from_json, load_accelerator
+from mmee_solver.io import load_accelerator
 from mmee_solver.plan import best_split
 from mmee_solver.solve import solve
 from mmee_solver.validate import validate_group
 from mmee_solver.workload import Graph, Op, Step, Tensor
-
-
-def chain(length: int, rows: int = 64, width: int = 16, **sizes: int) -> Graph:
-    """Equal products in a row; ``sizes`` gives single dims (k0, k1, ...) another width."""
-    dims = {"m": rows} | {f"k{i}": sizes.get(f"k{i}", width) for i in range(length + 1)}
-    tensors = {f"X{i}": ["m", f"k{i}"] for i in range(length + 1)}
-    tensors |= {f"W{i}": [f"k{i}", f"k{i + 1}"] for i in range(length)}
-    ops = [
-        {"name": f"mm{i}", "kind": "einsum", "inputs": [f"X{i}", f"W{i}"], "output": f"X{i + 1}"}
-        for i in range(length)
-    ]
-    document = {"format": "mmee-graph/1", "name": "chain", "dims": dims, "ops": ops}
-    return graph_from_json(
-        {**document, "tensors": {name: {"dims": shape} for name, shape in tensors.items()}}
-    )
 
 
 def under_other_names(graph: Graph) -> Graph:

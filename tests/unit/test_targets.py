@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from instances import chain
 
 from mmee_graphs import attention
 from mmee_solver import Accelerator, load_accelerator, load_graph, solve
@@ -17,7 +18,6 @@ from mmee_solver.io import graph_from_json
 from mmee_solver.mapping import Mapping
 from mmee_solver.nest import ArrayConfig, Compute, Group, Hold, Loop
 from mmee_solver.validate import validate_groups
-from mmee_solver.workload import Graph, Op, Tensor
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 KIB, MIB = 1024, 1024 * 1024
@@ -215,26 +215,15 @@ def test_rescaling_by_add_saves_vector_cycles_and_buffer_accesses() -> None:
     assert by_mul.array_cycles == by_add.array_cycles
 
 
-def chain(count: int) -> Graph:
-    """Products in a row: 2048 rows, 128 wide."""
-    spec = {"X0": ("m", "k0")}
-    ops = []
-    for number in range(1, count + 1):
-        spec |= {f"W{number}": (f"k{number - 1}", f"k{number}"), f"X{number}": ("m", f"k{number}")}
-        ops.append(Op(f"mm{number}", "einsum", (f"X{number - 1}", f"W{number}"), f"X{number}"))
-    dims = {"m": 2048} | {f"k{number}": 128 for number in range(count + 1)}
-    return Graph("chain", dims, {name: Tensor(name, dims, "fp16") for name, dims in spec.items()}, tuple(ops))
-
-
 @pytest.mark.parametrize("count", [2, 4, 8, 16, 32])
 def test_chains_move_what_they_must_where_residents_fit(count: int) -> None:
-    graph = chain(count)
+    graph = chain(count, 2048, 128)
     mapping = solve(graph, load_accelerator("accel1").with_buffer(2 * MIB), "dram")
     assert mapping.metrics.dram_bytes == graph.compulsory_bytes()
 
 
 def test_groups_of_many_ops_win_where_no_intermediate_fits() -> None:
-    graph, accelerator = chain(8), load_accelerator("accel1").with_buffer(MIB)
+    graph, accelerator = chain(8, 2048, 128), load_accelerator("accel1").with_buffer(MIB)
     mapping = solve(graph, accelerator, "dram")
     assert [len(group.ops) for group in mapping.groups] == [8]
     assert mapping.metrics.dram_bytes == graph.compulsory_bytes()

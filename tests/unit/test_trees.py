@@ -211,9 +211,7 @@ def test_trees_of_a_chain_with_recomputation() -> None:
 def test_loops_that_no_hold_parts_have_one_order() -> None:
     # g and h are in every tensor but S, which is made and used within: they commute
     spec = {"X": "mgh", "S": "mg", "Y": "mgh"}
-    graph = build(
-        spec, dict.fromkeys("mgh", 2), einsum("a", "X", "S"), einsum("b", "S X", "Y")
-    )
+    graph = build(spec, dict.fromkeys("mgh", 2), einsum("a", "X", "S"), einsum("b", "S X", "Y"))
     found = shared(graph)
     assert "mg" in found
     assert "gm" not in found
