@@ -111,7 +111,7 @@ def test_a_renamed_group_is_legal_and_costs_the_same(seed: int) -> None:
 
 def test_layers_in_a_row_are_searched_once() -> None:
     accelerator = load_accelerator("accel1").with_buffer(4096)
-    short, long = (solve(chain(n), accelerator, "dram", recompute=False, residency=False) for n in (5, 15))
+    short, long = (solve(chain(n), accelerator, "dram", recompute=False, residency=False) for n in (3, 9))
     pairs = [[g for g in m.certificate["groups"] if g.count("+") < 2] for m in (short, long)]
     assert len(pairs[0]) == len(pairs[1])
     assert long.metrics.macs == 3 * short.metrics.macs

@@ -233,7 +233,7 @@ def test_groups_of_many_ops_win_where_no_intermediate_fits() -> None:
 
 
 def test_residency_wins() -> None:
-    graph, accelerator = load_graph("gpt3-6.7b-decode-block"), load_accelerator("accel2")
+    graph, accelerator = load_graph("llama3-8b-decode-block"), load_accelerator("tpuv4i-like")
     kept, left = (solve(graph, accelerator, "dram", residency=choice) for choice in (True, False))
     assert kept.resident
     assert not left.resident
